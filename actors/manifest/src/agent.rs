@@ -1,20 +1,20 @@
 //! Agent manifest (`agent/manifest/v1`) as plain data.
 
-mod delivery;
+mod execution;
 mod rules;
-mod validator;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::common::{
     ApiVersion, ByteSize, ImagePullPolicy, JsonObject, Labels, OutputHandler, ResourceLimits,
-    TimeSpan,
 };
 
-pub use delivery::{AgentDelivery, DeliveryCondition, DeliveryDestination, Transform};
-pub(crate) use rules::{check, unique};
-pub use validator::{Consensus, OutputStream, ToolValidator, Validator};
+pub use execution::{
+    AgentDelivery, AgentExecution, Consensus, DeliveryCondition, DeliveryDestination,
+    ExecutionMode, OutputStream, ToolValidator, Transform, Validator,
+};
+pub(crate) use rules::check;
 
 /// Agent: a runtime, an instruction and the limits that it works in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -173,41 +173,6 @@ pub enum ContextItem {
         /// What it is.
         description: Option<String>,
     },
-}
-
-/// How an agent is run and judged.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AgentExecution {
-    /// Once, or until its validators are content. Default: `one-shot`.
-    pub mode: Option<ExecutionMode>,
-    /// Most iterations. Default: 5.
-    #[schemars(range(min = 1, max = 20))]
-    pub max_retries: Option<u64>,
-    /// The same as `max_retries`.
-    #[schemars(range(min = 1, max = 20))]
-    pub max_iterations: Option<u64>,
-    /// Longest iteration. Default: 600 s.
-    pub iteration_timeout: Option<TimeSpan>,
-    /// Longest wait for the model in seconds. Default: 300.
-    #[schemars(range(min = 1, max = 86_400))]
-    pub llm_timeout_seconds: Option<u64>,
-    /// Validators of a result, in order; the first that fails ends the iteration.
-    pub validation: Option<Vec<Validator>>,
-    /// Validators of tool calls.
-    pub tool_validation: Option<Vec<ToolValidator>>,
-    /// Receivers of the result.
-    pub delivery: Option<AgentDelivery>,
-}
-
-/// How often an agent is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ExecutionMode {
-    /// Once.
-    OneShot,
-    /// Until its validators are content.
-    Iterative,
 }
 
 /// What an agent may reach and use.

@@ -1,16 +1,92 @@
-//! Check of a text: syntax, schema and rules in one pass, which tells each problem with its place.
+//! Kinds of manifests with their JSON schemas, which are made of their types, and the check of a text:
+//! syntax, schema and rules in one pass, which tells each problem with its place.
+
+use std::sync::LazyLock;
 
 use hivekeep_kernel::ports::ManifestProblem;
+use jsonschema::{Draft, Validator};
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use crate::agent::{self, AgentManifest};
-use crate::dag::{self, DagManifest};
-use crate::kind::ManifestKind;
-use crate::path::at;
-use crate::problems::{MAX_PROBLEMS, ProblemList, problem};
-use crate::workflow::{self, WorkflowManifest};
-use crate::yaml::{self, TextPosition, YamlNode};
-use crate::{misfit, schema};
+use crate::{
+    agent::{self, AgentManifest},
+    dag::{self, DagManifest},
+    misfit,
+    problems::{MAX_PROBLEMS, ProblemList, at, problem},
+    workflow::{self, WorkflowManifest},
+    yaml::{self, TextPosition, YamlNode},
+};
+
+/// Kind of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManifestKind {
+    /// Agent, `agent/manifest/v1`.
+    Agent,
+    /// Workflow, `workflow/manifest/v1`.
+    Workflow,
+    /// DAG; its text may hold further documents, which are DAGs that its steps call.
+    Dag,
+}
+
+impl ManifestKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Agent, Self::Workflow, Self::Dag];
+
+    /// Name, as tools take it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Workflow => "workflow",
+            Self::Dag => "dag",
+        }
+    }
+
+    /// Key of its schema.
+    pub fn schema_key(self) -> &'static str {
+        match self {
+            Self::Agent => "agent/manifest/v1",
+            Self::Workflow => "workflow/manifest/v1",
+            Self::Dag => "dag",
+        }
+    }
+
+    /// Kind of a name or of a schema's key.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name || kind.schema_key() == name)
+    }
+}
+
+/// Schema with its validator.
+struct CompiledSchema {
+    schema: Value,
+    validator: Validator,
+}
+
+static AGENT: LazyLock<CompiledSchema> = LazyLock::new(compile::<AgentManifest>);
+static WORKFLOW: LazyLock<CompiledSchema> = LazyLock::new(compile::<WorkflowManifest>);
+static DAG: LazyLock<CompiledSchema> = LazyLock::new(compile::<DagManifest>);
+
+/// JSON Schema 2020-12 of a manifest. The same at every call.
+pub fn schema(kind: ManifestKind) -> &'static Value {
+    &compiled(kind).schema
+}
+
+fn compiled(kind: ManifestKind) -> &'static CompiledSchema {
+    match kind {
+        ManifestKind::Agent => &AGENT,
+        ManifestKind::Workflow => &WORKFLOW,
+        ManifestKind::Dag => &DAG,
+    }
+}
+
+fn compile<T: JsonSchema>() -> CompiledSchema {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    let schema = generator.into_root_schema_for::<T>().to_value();
+    // A test makes them; a program with a broken one is never built.
+    let validator = jsonschema::options().with_draft(Draft::Draft202012).build(&schema);
+    CompiledSchema { validator: validator.expect("the schema of a type is valid"), schema }
+}
 
 /// Problems of a text in its order, at most [`MAX_PROBLEMS`]; none if it is valid.
 pub fn check(kind: ManifestKind, text: &str) -> Vec<ManifestProblem> {
@@ -83,7 +159,7 @@ fn typed<T: DeserializeOwned>(
     problems: &mut ProblemList<'_>,
 ) -> Option<T> {
     let value = document.to_value();
-    let compiled = schema::compiled(kind);
+    let compiled = compiled(kind);
     for error in compiled.validator.iter_errors(&value) {
         misfit::tell(&error, &compiled.schema, problems);
         if problems.is_full() {

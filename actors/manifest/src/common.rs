@@ -1,10 +1,17 @@
-//! Value objects that several kinds of manifests share.
+//! Value objects and expressions that several kinds of manifests share: cron, regular expressions and
+//! JSON Schemas are texts, which are checked here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use croner::parser::{CronParser, Seconds, Year};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::problems::{ManifestPath, ProblemList};
+
+/// Memory of one compiled regular expression.
+const MAX_REGEX_BYTES: usize = 1024 * 1024;
 
 /// JSON object of any content.
 pub type JsonObject = serde_json::Map<String, Value>;
@@ -165,4 +172,59 @@ pub struct AttemptLimit {
     pub max_attempts: u64,
     /// Pause between two.
     pub backoff: Option<TimeSpan>,
+}
+
+/// Checks a cron expression of five fields.
+pub(crate) fn check_cron(expression: &str, path: &ManifestPath, problems: &mut ProblemList<'_>) {
+    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+    let fields = expression.split_whitespace().count();
+    if fields != 5 {
+        problems.add(path, format!("a cron expression has five fields, and this one {fields}"));
+    } else if let Err(error) = parser.parse(expression) {
+        problems.add(path, format!("is not a valid cron expression: {error}"));
+    }
+}
+
+/// Checks a regular expression.
+pub(crate) fn check_regex(pattern: &str, path: &ManifestPath, problems: &mut ProblemList<'_>) {
+    let built = regex::RegexBuilder::new(pattern).size_limit(MAX_REGEX_BYTES).build();
+    if let Err(error) = built {
+        let reason = error.to_string();
+        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        problems.add(path, format!("is not a valid regular expression: {reason}"));
+    }
+}
+
+/// Checks a text that is a pattern if it begins with `re:`.
+pub(crate) fn check_pattern(text: &str, path: &ManifestPath, problems: &mut ProblemList<'_>) {
+    if let Some(expression) = text.strip_prefix("re:") {
+        check_regex(expression, path, problems);
+    }
+}
+
+/// Checks a JSON Schema.
+pub(crate) fn check_json_schema(
+    schema: &JsonObject,
+    path: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    if let Err(error) = jsonschema::meta::validate(&Value::Object(schema.clone())) {
+        let at = ManifestPath::of_pointer(error.instance_path().as_str());
+        let path = at.0.iter().fold(path.clone(), |path, step| path.join(step));
+        problems.add(&path, "is not valid in a JSON Schema");
+    }
+}
+
+/// Tells names of a list's items that are there twice.
+pub(crate) fn check_unique<'n>(
+    names: impl Iterator<Item = &'n String>,
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    let mut seen = HashSet::new();
+    for (index, name) in names.enumerate() {
+        if !seen.insert(name) {
+            problems.add(&at.join(index), format!("`{name}` is there twice"));
+        }
+    }
 }

@@ -13,19 +13,13 @@ pub mod agent;
 mod check;
 pub mod common;
 pub mod dag;
-mod expressions;
-mod kind;
 mod misfit;
-mod path;
 mod problems;
-mod schema;
 pub mod workflow;
 mod yaml;
 
-pub use check::check;
-pub use kind::ManifestKind;
+pub use check::{ManifestKind, check, schema};
 pub use problems::MAX_PROBLEMS;
-pub use schema::schema;
 pub use yaml::MAX_TEXT_BYTES;
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use jsonschema::{ValidationError, error::TypeKind, error::ValidationErrorKind as Kind};
 use serde_json::Value;
 
-use crate::path::ManifestPath;
-use crate::problems::ProblemList;
+use crate::problems::{ManifestPath, ProblemList};
 
 /// Keys by which a value tells which alternative it is.
 const TAGS: [&str; 2] = ["kind", "type"];
@@ -115,6 +114,15 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     match nearest(key, known) {
         Some(name) => format!("`{shown}` is not a key here: did you mean `{name}`?"),
         None => format!("`{shown}` is not a key here; keys are {}", known.join(", ")),
+    }
+}
+
+/// Message of a reference to something that does not exist, with the name that is nearest to it.
+pub(crate) fn not_there(what: &str, name: &str, known: &[&str]) -> String {
+    let shown: String = name.chars().take(60).collect();
+    match nearest(name, known) {
+        Some(near) => format!("there is no {what} `{shown}`: did you mean `{near}`?"),
+        None => format!("there is no {what} `{shown}`"),
     }
 }
 

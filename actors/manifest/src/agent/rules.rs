@@ -3,9 +3,10 @@
 use super::{
     AgentDelivery, AgentManifest, AgentRuntime, AgentSchedule, AgentSpec, AgentVolume, Validator,
 };
-use crate::expressions;
-use crate::path::{ManifestPath, at};
-use crate::problems::ProblemList;
+use crate::{
+    common::{check_cron, check_json_schema, check_regex, check_unique},
+    problems::{ManifestPath, ProblemList, at},
+};
 
 /// Checks an agent.
 pub(crate) fn check(agent: &AgentManifest, problems: &mut ProblemList<'_>) {
@@ -23,12 +24,12 @@ pub(crate) fn check(agent: &AgentManifest, problems: &mut ProblemList<'_>) {
         }
     }
     if let Some(AgentSchedule::Cron { cron, .. }) = schedule {
-        expressions::cron(cron, &spec.join("schedule").join("cron"), problems);
+        check_cron(cron, &spec.join("schedule").join("cron"), problems);
     }
-    unique(tools.iter().flatten(), &spec.join("tools"), problems);
+    check_unique(tools.iter().flatten(), &spec.join("tools"), problems);
     check_volumes(volumes.as_deref().unwrap_or_default(), &spec.join("volumes"), problems);
     if let Some(schema) = input_schema {
-        expressions::json_schema(schema, &spec.join("input_schema"), problems);
+        check_json_schema(schema, &spec.join("input_schema"), problems);
     }
 }
 
@@ -55,10 +56,10 @@ fn check_validators<'v>(
         let at = at.join(index);
         match validator {
             Validator::Regex { pattern, .. } => {
-                expressions::regex(pattern, &at.join("pattern"), problems);
+                check_regex(pattern, &at.join("pattern"), problems);
             }
             Validator::JsonSchema { schema, .. } => {
-                expressions::json_schema(schema, &at.join("schema"), problems);
+                check_json_schema(schema, &at.join("schema"), problems);
             }
             Validator::MultiJudge { judges, min_judges_required: Some(required), .. }
                 if *required > judges.len() as u64 =>
@@ -72,7 +73,7 @@ fn check_validators<'v>(
 }
 
 fn check_delivery(delivery: &AgentDelivery, at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    unique(delivery.destinations.iter().map(|one| &one.name), at, problems);
+    check_unique(delivery.destinations.iter().map(|one| &one.name), at, problems);
     for (index, one) in delivery.destinations.iter().enumerate() {
         let kinds = [&one.email, &one.webhook, &one.rest, &one.sms];
         if kinds.into_iter().flatten().count() != 1 {
@@ -82,7 +83,7 @@ fn check_delivery(delivery: &AgentDelivery, at: &ManifestPath, problems: &mut Pr
 }
 
 fn check_volumes(volumes: &[AgentVolume], at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    unique(volumes.iter().map(|volume| &volume.name), at, problems);
+    check_unique(volumes.iter().map(|volume| &volume.name), at, problems);
     for (index, volume) in volumes.iter().enumerate() {
         let path = at.join(index).join("mount_path");
         if volume.mount_path.split('/').any(|part| part == "." || part == "..") {
@@ -97,20 +98,6 @@ fn check_volumes(volumes: &[AgentVolume], at: &ManifestPath, problems: &mut Prob
         if let Some(other) = volumes[..index].iter().find(overlaps) {
             let message = format!("overlaps the mount path of `{}`", other.name);
             problems.add(&path, message);
-        }
-    }
-}
-
-/// Tells names of a list's items that are there twice.
-pub(crate) fn unique<'n>(
-    names: impl Iterator<Item = &'n String>,
-    at: &ManifestPath,
-    problems: &mut ProblemList<'_>,
-) {
-    let mut seen = std::collections::HashSet::new();
-    for (index, name) in names.enumerate() {
-        if !seen.insert(name) {
-            problems.add(&at.join(index), format!("`{name}` is there twice"));
         }
     }
 }

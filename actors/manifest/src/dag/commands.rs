@@ -1,10 +1,10 @@
 //! Types of steps, and the fields that each type can use.
 
-use super::step::DagStep;
-use super::values::OneOrMore;
-use crate::misfit::nearest;
-use crate::path::ManifestPath;
-use crate::problems::ProblemList;
+use super::{step::DagStep, values::OneOrMore};
+use crate::{
+    misfit::nearest,
+    problems::{ManifestPath, ProblemList},
+};
 
 /// Types of steps; where there are two names in a row the second is another one for the first.
 const TYPES: [&str; 26] = [

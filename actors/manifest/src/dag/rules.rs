@@ -1,43 +1,23 @@
 //! Rules of a DAG that its schema cannot say.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::graph::DependencyGraph;
-use super::policies::{
-    ContinueOn, DagBackoff, DagPrecondition, DagPreconditionItem, DagPreconditions, Repeat,
-    RepeatPolicy,
+use super::{
+    DagManifest, check_schedule, commands,
+    graph::{PlacedStep, check_order, placed},
+    step::{DagHandlers, DagStep, check_container},
+    values::{
+        ContinueOn, DagBackoff, DagPrecondition, DagPreconditionItem, DagPreconditions, DagScalar,
+        Repeat, RepeatPolicy,
+    },
 };
-use super::step::{DagGroupEntry, DagHandlers, DagStep, DagStepEntry, DagSteps};
-use super::{DagManifest, DagType, commands, container, schedule};
-use crate::expressions;
-use crate::path::{ManifestPath, at};
-use crate::problems::ProblemList;
+use crate::{
+    common::check_pattern,
+    problems::{ManifestPath, ProblemList, at},
+};
 
 /// Ids that references use for other things.
 const RESERVED_IDS: [&str; 7] = ["env", "params", "args", "stdout", "stderr", "output", "outputs"];
-
-/// Step with its place.
-#[derive(Debug)]
-pub(super) struct PlacedStep<'d> {
-    pub(super) path: ManifestPath,
-    /// Index of its entry in the list of steps; those of a group share one.
-    pub(super) level: usize,
-    pub(super) name: Option<&'d str>,
-    /// `None` for a bare command.
-    pub(super) step: Option<&'d DagStep>,
-}
-
-impl<'d> PlacedStep<'d> {
-    pub(super) fn id(&self) -> Option<&'d str> {
-        self.step?.id.as_deref()
-    }
-
-    /// Name for messages.
-    pub(super) fn shown(&self) -> String {
-        let name = self.name.or(self.id()).map(|name| name.chars().take(60).collect());
-        name.map_or_else(|| self.path.to_string(), |name: String| format!("`{name}`"))
-    }
-}
 
 /// Checks a DAG.
 pub(crate) fn check(dag: &DagManifest, problems: &mut ProblemList<'_>) {
@@ -69,7 +49,7 @@ fn check_root(dag: &DagManifest, problems: &mut ProblemList<'_>) {
         problems.add_key(&at!["hist_retention_runs"], "excludes `hist_retention_days`: keep one");
     }
     if let Some(times) = &dag.schedule {
-        schedule::check(times, &at!["schedule"], problems);
+        check_schedule(times, &at!["schedule"], problems);
     }
     if let Some(conditions) = &dag.preconditions {
         check_conditions(conditions, &at!["preconditions"], problems);
@@ -78,44 +58,8 @@ fn check_root(dag: &DagManifest, problems: &mut ProblemList<'_>) {
         check_backoff(policy.backoff, &at!["retry_policy"], problems);
     }
     if let Some(spec) = &dag.container {
-        container::check(spec, &at!["container"], problems);
+        check_container(spec, &at!["container"], problems);
     }
-}
-
-fn placed(steps: &DagSteps) -> Vec<PlacedStep<'_>> {
-    let mut placed = Vec::new();
-    match steps {
-        DagSteps::Map(by_name) => {
-            for (level, (name, step)) in by_name.iter().enumerate() {
-                let path = at!["steps", name];
-                placed.push(PlacedStep { path, level, name: Some(name), step: Some(step) });
-            }
-        }
-        DagSteps::List(entries) => {
-            for (level, entry) in entries.iter().enumerate() {
-                let path = at!["steps", level];
-                match entry {
-                    DagStepEntry::Command(_) => {
-                        placed.push(PlacedStep { path, level, name: None, step: None });
-                    }
-                    DagStepEntry::Step(step) => placed.push(single(path, level, step)),
-                    DagStepEntry::Group(group) => {
-                        placed.extend(group.iter().enumerate().map(|(index, entry)| match entry {
-                            DagGroupEntry::Step(step) => single(path.join(index), level, step),
-                            DagGroupEntry::Command(_) => {
-                                PlacedStep { path: path.join(index), level, name: None, step: None }
-                            }
-                        }));
-                    }
-                }
-            }
-        }
-    }
-    placed
-}
-
-fn single(path: ManifestPath, level: usize, step: &DagStep) -> PlacedStep<'_> {
-    PlacedStep { path, level, name: step.name.as_deref(), step: Some(step) }
 }
 
 fn check_names(steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) {
@@ -128,7 +72,7 @@ fn check_names(steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) {
             problems.add(&placed.path.join("name"), message);
         }
     }
-    let mut ids = std::collections::HashSet::new();
+    let mut ids = HashSet::new();
     for placed in steps {
         let Some(id) = placed.id() else { continue };
         let at = placed.path.join("id");
@@ -152,7 +96,7 @@ fn check_step(
 ) {
     commands::check(step, own_types, at, problems);
     if let Some(spec) = &step.container {
-        container::check(spec, &at.join("container"), problems);
+        check_container(spec, &at.join("container"), problems);
     }
     if let Some(conditions) = &step.preconditions {
         check_conditions(conditions, &at.join("preconditions"), problems);
@@ -166,14 +110,14 @@ fn check_step(
     if let Some(ContinueOn::Detail(detail)) = &step.continue_on {
         let at = at.join("continue_on").join("output");
         detail.output.iter().flat_map(|texts| texts.iter()).for_each(|text| {
-            expressions::pattern(text, &at, problems);
+            check_pattern(text, &at, problems);
         });
     }
     if step.stdout.is_some() && step.stdout == step.stderr {
         problems.add(&at.join("stderr"), "is the same file as `stdout`");
     }
     for route in step.routes.iter().flatten().map(|(route, _)| route) {
-        expressions::pattern(route, &at.join("routes").join(route), problems);
+        check_pattern(route, &at.join("routes").join(route), problems);
     }
     let Some(approval) = &step.approval else { return };
     if step.worker_selector.is_some() {
@@ -207,8 +151,8 @@ fn check_conditions(
 }
 
 fn check_condition(condition: &DagPrecondition, at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    if let Some(super::DagScalar::Text(text)) = &condition.expected {
-        expressions::pattern(text, &at.join("expected"), problems);
+    if let Some(DagScalar::Text(text)) = &condition.expected {
+        check_pattern(text, &at.join("expected"), problems);
     }
 }
 
@@ -228,43 +172,10 @@ fn check_repeat(policy: &RepeatPolicy, at: &ManifestPath, problems: &mut Problem
     if policy.expected.is_some() && policy.condition.is_none() {
         problems.add(&at.join("expected"), "needs `condition`");
     }
-    if let Some(super::DagScalar::Text(text)) = &policy.expected {
-        expressions::pattern(text, &at.join("expected"), problems);
+    if let Some(DagScalar::Text(text)) = &policy.expected {
+        check_pattern(text, &at.join("expected"), problems);
     }
     check_backoff(policy.backoff, at, problems);
-}
-
-fn check_order(dag_type: DagType, steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) {
-    let graph = match dag_type {
-        DagType::Graph => DependencyGraph::stated(steps, problems),
-        DagType::Chain => {
-            for placed in steps {
-                let Some(step) = placed.step else { continue };
-                if step.depends.is_some() {
-                    let message = "a chain has its order already: set `type: graph` at the root, or remove it";
-                    problems.add_key(&placed.path.join("depends"), message);
-                }
-                if step.step_type.as_deref() == Some("router") {
-                    problems
-                        .add(&placed.path.join("type"), "a router needs `type: graph` at the root");
-                }
-            }
-            DependencyGraph::chain(steps)
-        }
-    };
-    graph.tell_cycles(steps, problems);
-    for (at, placed) in steps.iter().enumerate() {
-        let approval = placed.step.and_then(|step| step.approval.as_ref());
-        let Some(target) = approval.and_then(|approval| approval.rewind_to.as_deref()) else {
-            continue;
-        };
-        let named = |one: &PlacedStep<'_>| one.name == Some(target) || one.id() == Some(target);
-        let found = steps.iter().position(named);
-        if !found.is_some_and(|found| graph.leads_back(at, found)) {
-            let message = format!("`{target}` is neither this step nor one that it follows");
-            problems.add(&placed.path.join("approval").join("rewind_to"), message);
-        }
-    }
 }
 
 fn check_handlers(

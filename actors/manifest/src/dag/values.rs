@@ -1,4 +1,5 @@
-//! Values of a DAG that may be written in several ways.
+//! Values of a DAG and its steps that may be written in several ways: texts, environments, conditions,
+//! attempts and repetitions.
 
 use std::collections::BTreeMap;
 
@@ -125,4 +126,163 @@ pub enum DagStatusCodes {
     One(#[schemars(range(min = 0, max = 255))] i64),
     /// Several.
     More(Vec<i64>),
+}
+
+/// Condition, or a list of them, which all have to hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagPreconditions {
+    /// Command whose status 0 is a yes.
+    Command(String),
+    /// One.
+    One(DagPrecondition),
+    /// Several.
+    More(Vec<DagPreconditionItem>),
+}
+
+/// Condition of a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagPreconditionItem {
+    /// Command whose status 0 is a yes.
+    Command(String),
+    /// Value, or a command in detail.
+    Detail(DagPrecondition),
+}
+
+/// Condition: a value with what it is expected to be, or a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DagPrecondition {
+    /// Value, or a command where nothing is expected.
+    pub condition: String,
+    /// Expected value; `re:` begins a regular expression.
+    pub expected: Option<DagScalar>,
+    /// True to turn it into its opposite.
+    pub negate: Option<bool>,
+}
+
+/// Growth of a pause: `true` doubles it, a number above 1 multiplies it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagBackoff {
+    /// Whether it doubles.
+    Doubles(bool),
+    /// Factor above 1.
+    Factor(f64),
+}
+
+/// Attempts of a step after a failure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepRetryPolicy {
+    /// Further attempts.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub limit: u64,
+    /// Pause before the first of them in seconds.
+    pub interval_sec: u64,
+    /// Growth of the pause.
+    pub backoff: Option<DagBackoff>,
+    /// Longest pause in seconds.
+    pub max_interval_sec: Option<u64>,
+    /// Exit statuses that are tried again. Default: any but 0.
+    pub exit_code: Option<DagStatusCodes>,
+}
+
+/// Attempts of a DAG after a failure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DagRetryPolicy {
+    /// Further attempts.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub limit: u64,
+    /// Pause before the first of them in seconds.
+    pub interval_sec: u64,
+    /// Growth of the pause.
+    pub backoff: Option<DagBackoff>,
+    /// Longest pause in seconds.
+    pub max_interval_sec: Option<u64>,
+}
+
+/// What does not keep later steps from running.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum ContinueOn {
+    /// By its name.
+    Named(ContinueOnRule),
+    /// In detail.
+    Detail(ContinueOnDetail),
+}
+
+/// What does not keep later steps from running, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ContinueOnRule {
+    /// A failure.
+    Failed,
+    /// That it was left out.
+    Skipped,
+}
+
+/// What does not keep later steps from running, in detail.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContinueOnDetail {
+    /// A failure.
+    pub failure: Option<bool>,
+    /// That it was left out.
+    pub skipped: Option<bool>,
+    /// These exit statuses.
+    pub exit_code: Option<DagStatusCodes>,
+    /// Output with one of these texts; `re:` begins a regular expression.
+    pub output: Option<OneOrMore>,
+    /// True to count it as a success.
+    pub mark_success: Option<bool>,
+}
+
+/// When a step runs again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RepeatPolicy {
+    /// `while` or `until` the condition holds; `true` for ever.
+    pub repeat: Option<Repeat>,
+    /// Value, or a command where nothing is expected.
+    pub condition: Option<String>,
+    /// Expected value; `re:` begins a regular expression.
+    pub expected: Option<DagScalar>,
+    /// Exit statuses in place of a condition.
+    pub exit_code: Option<DagStatusCodes>,
+    /// Pause in seconds.
+    pub interval_sec: Option<u64>,
+    /// Most runs.
+    pub limit: Option<u64>,
+    /// Growth of the pause.
+    pub backoff: Option<DagBackoff>,
+    /// Longest pause in seconds.
+    pub max_interval_sec: Option<u64>,
+}
+
+/// How a repetition ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum Repeat {
+    /// Whether it repeats for ever.
+    Always(bool),
+    /// By a condition.
+    By(RepeatMode),
+}
+
+/// How a condition ends a repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RepeatMode {
+    /// It goes on while the condition holds.
+    While,
+    /// It goes on until the condition holds.
+    Until,
 }

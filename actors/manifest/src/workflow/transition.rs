@@ -1,9 +1,13 @@
-//! Ways from one state of a workflow to another.
+//! Transitions: ways from one state of a workflow to another.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::Share;
+use crate::{
+    common::Share,
+    misfit::not_there,
+    problems::{ManifestPath, ProblemList},
+};
 
 /// Way out of a state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,7 +92,7 @@ pub enum TransitionCondition {
 }
 
 /// Fields that say more about a condition.
-pub(super) const PARAMETERS: [&str; 8] = [
+const PARAMETERS: [&str; 8] = [
     "value",
     "threshold",
     "min",
@@ -101,7 +105,7 @@ pub(super) const PARAMETERS: [&str; 8] = [
 
 impl TransitionCondition {
     /// Fields that the condition needs, and those that it may have beside them.
-    pub(super) fn parameters(self) -> (&'static [&'static str], &'static [&'static str]) {
+    fn parameters(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::ExitCode | Self::InputEquals => (&["value"], &[]),
             Self::ScoreAbove | Self::ScoreBelow | Self::ConfidenceAbove => (&["threshold"], &[]),
@@ -113,5 +117,40 @@ impl TransitionCondition {
             Self::Custom => (&["expression"], &[]),
             _ => (&[], &[]),
         }
+    }
+}
+
+/// Checks a way out of a state against the names of all states.
+pub(super) fn check(
+    transition: &Transition,
+    at: &ManifestPath,
+    states: &[&str],
+    problems: &mut ProblemList<'_>,
+) {
+    if !states.contains(&transition.target.as_str()) {
+        problems.add(&at.join("target"), not_there("state", &transition.target, states));
+    }
+    let (needed, possible) = transition.condition.parameters();
+    let given = [
+        transition.value.is_some(),
+        transition.threshold.is_some(),
+        transition.min.is_some(),
+        transition.max.is_some(),
+        transition.agreement.is_some(),
+        transition.score_threshold.is_some(),
+        transition.confidence_threshold.is_some(),
+        transition.expression.is_some(),
+    ];
+    for (name, given) in PARAMETERS.into_iter().zip(given) {
+        if given && !needed.contains(&name) && !possible.contains(&name) {
+            problems.add_key(&at.join(name), "says nothing about this condition");
+        } else if !given && needed.contains(&name) {
+            problems.add(&at.join("condition"), format!("this condition needs `{name}`"));
+        }
+    }
+    if let (Some(min), Some(max)) = (transition.min, transition.max)
+        && min.0 > max.0
+    {
+        problems.add(&at.join("max"), "has to be at least `min`");
     }
 }

@@ -1,9 +1,45 @@
-//! Validators of an agent's results: gradient checks as plain data.
+//! Execution of an agent as plain data: how it is run, the validators of its results, and their
+//! receivers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{JsonObject, Share};
+use crate::common::{JsonObject, Share, TimeSpan};
+
+/// How an agent is run and judged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentExecution {
+    /// Once, or until its validators are content. Default: `one-shot`.
+    pub mode: Option<ExecutionMode>,
+    /// Most iterations. Default: 5.
+    #[schemars(range(min = 1, max = 20))]
+    pub max_retries: Option<u64>,
+    /// The same as `max_retries`.
+    #[schemars(range(min = 1, max = 20))]
+    pub max_iterations: Option<u64>,
+    /// Longest iteration. Default: 600 s.
+    pub iteration_timeout: Option<TimeSpan>,
+    /// Longest wait for the model in seconds. Default: 300.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub llm_timeout_seconds: Option<u64>,
+    /// Validators of a result, in order; the first that fails ends the iteration.
+    pub validation: Option<Vec<Validator>>,
+    /// Validators of tool calls.
+    pub tool_validation: Option<Vec<ToolValidator>>,
+    /// Receivers of the result.
+    pub delivery: Option<AgentDelivery>,
+}
+
+/// How often an agent is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExecutionMode {
+    /// Once.
+    OneShot,
+    /// Until its validators are content.
+    Iterative,
+}
 
 /// Validator of a result, by `type`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -111,4 +147,58 @@ pub enum OutputStream {
     Stdout,
     /// Standard error.
     Stderr,
+}
+
+/// Receivers of a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentDelivery {
+    /// Each is told.
+    pub destinations: Vec<DeliveryDestination>,
+}
+
+/// Receiver: exactly one of `email`, `webhook`, `rest`, `sms`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeliveryDestination {
+    /// Name.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// When it is told. Default: `always`.
+    pub condition: Option<DeliveryCondition>,
+    /// Program that makes the message of the result.
+    pub transform: Option<Transform>,
+    /// Settings of a mail.
+    pub email: Option<JsonObject>,
+    /// Settings of a webhook.
+    pub webhook: Option<JsonObject>,
+    /// Settings of a request.
+    pub rest: Option<JsonObject>,
+    /// Settings of a text message.
+    pub sms: Option<JsonObject>,
+}
+
+/// When a receiver is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeliveryCondition {
+    /// Of a success.
+    OnSuccess,
+    /// Of a failure.
+    OnFailure,
+    /// Of both.
+    Always,
+}
+
+/// Program that makes a message of a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Transform {
+    /// Path of the script.
+    pub script: String,
+    /// Arguments.
+    pub args: Option<Vec<String>>,
+    /// Longest run in seconds. Default: 300.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: Option<u64>,
 }
