@@ -10,14 +10,38 @@
 #![forbid(unsafe_code)]
 
 pub mod codes;
-mod family;
-mod options;
-mod refuse;
 mod shared;
 mod swarm;
 mod swarms;
 mod tools;
 
-pub use family::SwarmFamily;
-pub use options::Options;
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo};
+use hivekeep_runtime::{Daemon, Family, Mounted};
+
+use shared::SwarmShared;
+
+pub use shared::Options;
 pub use swarms::Swarms;
+
+/// Swarms as a family: one actor below the root.
+///
+/// Needs the port `Tasks`, and the limit of calls that wait.
+pub struct SwarmFamily;
+
+impl Family for SwarmFamily {
+    type Options = Options;
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        tools::FAMILY.rows.iter().map(|row| &row.0).collect()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let shared = SwarmShared::new(daemon, options)?;
+        let swarms = daemon.address("swarms", RestartPolicy::ESSENTIAL);
+        Ok(Mounted::default().serving::<Swarms>(&swarms, shared))
+    }
+}

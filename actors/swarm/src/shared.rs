@@ -1,4 +1,4 @@
-//! Shared state of the actors of this crate; it outlives their restarts.
+//! Options of swarms, and the state that the actors of this crate share; it outlives their restarts.
 
 use std::{
     collections::HashMap,
@@ -9,11 +9,51 @@ use hivekeep_kernel::{
     Census, SwarmId, ToolError,
     ports::{SessionQuotas, Tasks},
 };
-use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, saga::SagaHandle};
+use hivekeep_runtime::{Daemon, FamilyOptions, ToolClient, WaiterLimit, Waiters, saga::SagaHandle};
 use hivekeep_store::{Events, Journal};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, swarm::SwarmSaga};
+use crate::{
+    swarm::{SwarmSaga, state::LEAST_RECORD_KB},
+    tools::RESULT_BUDGET_BYTES,
+};
+
+/// Section `[swarm]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Most swarms that run at a time. One more is refused.
+    #[schemars(range(min = 1))]
+    pub max_running: usize,
+    /// Swarms that are over are kept for `swarm_status`, at most so many of them.
+    // Each may have megabytes of output.
+    #[schemars(range(max = 1000))]
+    pub kept: usize,
+    /// The same, at most so many days.
+    pub kept_days: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_running: 8, kept: 100, kept_days: 7 }
+    }
+}
+
+impl FamilyOptions for Options {
+    /// What could not be written would hold a swarm up for ever.
+    fn store_problems(&self, store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
+        let least = [
+            ("max_record_kb", store.max_record_kb, LEAST_RECORD_KB),
+            ("max_snapshot_kb", store.max_snapshot_kb, RESULT_BUDGET_BYTES / 1024),
+        ];
+        let wrong = least.into_iter().filter(|(_, value, least)| value < least);
+        wrong
+            .map(|(key, _, least)| (key, format!("must be at least {least}, for swarms")))
+            .collect()
+    }
+}
 
 /// State that all actors of this crate share.
 pub struct SwarmShared {

@@ -8,7 +8,7 @@
 //!                │
 //!                └─ forks that could not be removed are tried again until they are gone
 //! ```
-//! [`SwarmState`] is moved by records alone ([`records`]), and those are written by the steps of
+//! [`SwarmState`] is moved by records alone, and those are written by the steps of
 //! [`SwarmSaga`] and by a cancellation. A task that fails, to be forked, put or run, fails alone and
 //! its end is recorded; a merge that fails is recorded too, and the forks whose commits are nowhere
 //! else stay. Only records that cannot be written stop a swarm: its actor fails, and the next one, or
@@ -17,7 +17,6 @@
 mod clean;
 mod fork;
 mod merge;
-pub(crate) mod records;
 pub(crate) mod report;
 pub(crate) mod state;
 mod task;

@@ -1,7 +1,6 @@
 //! A manager of all swarms: runs those that are not over, keeps results, and serves the tools.
 
 mod contexts;
-mod member;
 mod plan;
 mod run;
 mod status;
@@ -15,31 +14,31 @@ use std::{
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    ChildEnd, Context, Entity, Fault, Layer, SwarmId, ToolCall, ToolError, ports::Reservation,
-    serve,
+    ChildEnd, Context, Entity, Fault, Layer, SessionId, SwarmId, ToolCall, ToolError,
+    ports::Reservation, serve,
 };
 use hivekeep_runtime::{
-    collection::{self, Collection, MemberEnd, NotAdmitted},
+    collection::{self, Collection, CollectionMember, MemberEnd, NotAdmitted},
     log::{Loaded, Log},
-    saga::{SagaHandle, SagaSeed},
+    saga::{SagaActor, SagaHandle, SagaSeed},
 };
 use hivekeep_store::StreamId;
 use tokio::sync::oneshot;
 
 use crate::{
-    codes, refuse,
+    codes,
     shared::SwarmShared,
     swarm::{
-        self, SwarmSaga,
-        records::SwarmPlan,
-        state::{SwarmState, stream},
+        self, SwarmSaga, report,
+        state::{FinishedSwarm, SwarmPlan, SwarmState, stream},
     },
-    tools::FAMILY,
+    tools::{FAMILY, SwarmResult, SwarmRow},
 };
-use member::SwarmMember;
 
 /// Bound of the results of all finished swarms together. The oldest are dropped first.
 const MOST_KEPT_BYTES: usize = 64 * 1024 * 1024;
+/// The state of a swarm that waits for the daemon's next start.
+const GIVEN_UP: &str = "given_up";
 const SECS_A_DAY: u64 = 24 * 60 * 60;
 
 /// Messages of the manager.
@@ -62,6 +61,68 @@ type Started = Result<SagaHandle<SwarmSaga>, Fault>;
 impl From<ToolCall> for Msg {
     fn from(call: ToolCall) -> Self {
         Self(Inner::Tool(Box::new(call)))
+    }
+}
+
+/// A swarm as its manager has it.
+enum SwarmMember {
+    /// Being written down.
+    Planned { owner: SessionId, row: SwarmRow },
+    /// A saga, also while it removes what its end had to leave, or is given up.
+    Saga(SagaHandle<SwarmSaga>),
+    /// Only its result is left, in the journal: so many bytes.
+    Finished { owner: SessionId, row: SwarmRow, bytes: usize },
+}
+
+impl CollectionMember for SwarmMember {
+    type Id = SwarmId;
+    type Actor = SagaActor<SwarmSaga>;
+    const KIND: &'static str = "swarm";
+
+    fn takes_place(&self) -> bool {
+        match self {
+            Self::Planned { .. } => true,
+            Self::Saga(handle) => handle.view(|view| matches!(view.state, SwarmState::Running(_))),
+            Self::Finished { .. } => false,
+        }
+    }
+}
+
+impl SwarmMember {
+    fn planned(plan: &SwarmPlan) -> Self {
+        let row = SwarmRow {
+            swarm_id: plan.id,
+            state: "planned".to_owned(),
+            owned: true,
+            summary: None,
+            started_at: plan.at,
+            ended_at: None,
+        };
+        Self::Planned { owner: plan.owner, row }
+    }
+
+    fn finished(over: &FinishedSwarm) -> Self {
+        let bytes = over.snapshot().map_or(0, |bytes| bytes.len());
+        Self::Finished { owner: over.owner, row: report::row_of(&over.result), bytes }
+    }
+
+    fn owner(&self) -> SessionId {
+        match self {
+            Self::Planned { owner, .. } | Self::Finished { owner, .. } => *owner,
+            Self::Saga(handle) => handle.view(|view| view.state.owner()),
+        }
+    }
+
+    fn row(&self, session: SessionId) -> SwarmRow {
+        let row = match self {
+            Self::Planned { row, .. } | Self::Finished { row, .. } => row.clone(),
+            Self::Saga(handle) => {
+                let given_up = handle.view(|view| view.given_up.is_some());
+                let row = handle.view(report::row);
+                if given_up { SwarmRow { state: GIVEN_UP.to_owned(), ..row } } else { row }
+            }
+        };
+        SwarmRow { owned: self.owner() == session, ..row }
     }
 }
 
@@ -241,6 +302,21 @@ impl Swarms {
     }
 
     fn find(&self, id: SwarmId) -> Result<&SwarmMember, ToolError> {
-        self.swarms.get(id).ok_or_else(|| refuse::no_swarm(id))
+        self.swarms.get(id).ok_or_else(|| no_swarm(id))
     }
+}
+
+/// The result so far, which says why if the swarm is given up.
+fn result_so_far(handle: &SagaHandle<SwarmSaga>) -> SwarmResult {
+    handle.view(|view| match (&view.given_up, report::result(view)) {
+        (None, result) => result,
+        (reason, result) => {
+            SwarmResult { state: GIVEN_UP.to_owned(), gave_up: reason.clone(), ..result }
+        }
+    })
+}
+
+fn no_swarm(id: SwarmId) -> ToolError {
+    ToolError::new(Layer::Resolve, codes::SWARM_NOT_FOUND, format!("there is no swarm `{id}`"))
+        .next("swarm_status without swarm_id lists those there are")
 }

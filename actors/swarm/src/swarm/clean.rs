@@ -13,11 +13,12 @@ use serde_json::json;
 
 use super::{
     SwarmSaga, event,
-    records::{Record, TaskEnd},
-    state::SwarmState,
+    state::{Record, SwarmState, TaskEnd},
 };
-use crate::codes;
-use crate::tools::{SwarmWorkerKept, SwarmWorkerLeft};
+use crate::{
+    codes,
+    tools::{SwarmWorkerKept, SwarmWorkerLeft},
+};
 
 /// Time limit of removing all forks: a machine may be starting, or stopping, and others come first.
 const PATIENCE: Duration = Duration::from_secs(120);

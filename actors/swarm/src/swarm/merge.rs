@@ -12,10 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     SwarmSaga,
     fork::Fork,
-    records::{MergePlan, Record, SwarmPlan},
+    state::{MergePlan, Record, SwarmPlan},
 };
-use crate::codes;
-use crate::tools::SwarmMerge;
+use crate::{codes, tools::SwarmMerge};
 
 /// Time limit of the merge, and of another one into the same target that comes first.
 const PATIENCE: Duration = Duration::from_secs(1800);

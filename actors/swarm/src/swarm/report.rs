@@ -8,11 +8,12 @@ use hivekeep_runtime::saga::SagaView;
 
 use super::{
     ObservedSwarm, SwarmSaga,
-    records::{TaskEnd, TaskPlan},
-    state::{FinishedSwarm, RunningSwarm, SwarmState, SwarmTaskState},
+    state::{FinishedSwarm, RunningSwarm, SwarmState, SwarmTaskState, TaskEnd, TaskPlan},
 };
-use crate::codes;
-use crate::tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
+use crate::{
+    codes,
+    tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult},
+};
 
 /// Report of a swarm's progress or result.
 pub(crate) fn result(SagaView { state, live, .. }: &SagaView<SwarmSaga>) -> SwarmResult {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     SwarmSaga,
     fork::Fork,
-    records::{ContextFile, Record, SwarmPlan, TaskEnd},
+    state::{ContextFile, Record, SwarmPlan, TaskEnd},
 };
 use crate::codes;
 

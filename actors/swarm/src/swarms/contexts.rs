@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{
     codes,
     shared::SwarmShared,
-    swarm::records::ContextFile,
+    swarm::state::ContextFile,
     tools::{SwarmVaultKind, SwarmVaultQuery},
 };
 

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::Utc;
 use hivekeep_kernel::{CallCx, Layer, SwarmId, ToolError};
-
 use hivekeep_runtime::{ListedWorkspace as Row, OnBehalfOf};
 
 use super::contexts;
 use crate::{
     codes,
     shared::SwarmShared,
-    swarm::records::{ContextFile, MergePlan, SwarmPlan, TaskPlan},
+    swarm::state::{ContextFile, MergePlan, SwarmPlan, TaskPlan},
     tools::{
         DEFAULT_PARALLEL, DEFAULT_TIMEOUT_SECS, SwarmMergeStrategy, SwarmRun, SwarmTask,
         SwarmVaultQuery,

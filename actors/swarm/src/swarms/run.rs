@@ -21,8 +21,7 @@ use crate::{
     shared::SwarmShared,
     swarm::{
         ObservedSwarm, SwarmSaga, event,
-        records::{Record, SwarmPlan},
-        state::{RunningSwarm, SwarmState, stream},
+        state::{Record, RunningSwarm, SwarmPlan, SwarmState, stream},
     },
     tools::{SwarmResult, SwarmRun},
 };

@@ -5,12 +5,9 @@ use std::time::Duration;
 use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, SwarmId, ToolError};
 use hivekeep_runtime::log;
 
-use super::{
-    Swarms,
-    member::{self, SwarmMember},
-};
+use super::{SwarmMember, Swarms, no_swarm, result_so_far};
 use crate::{
-    codes, refuse,
+    codes,
     shared::SwarmShared,
     swarm::state::{SwarmState, stream},
     tools::{SwarmCancel, SwarmCancelled, SwarmResult, SwarmStatus, SwarmStatusResult},
@@ -20,12 +17,12 @@ impl Swarms {
     pub(crate) fn status(
         &mut self,
         cx: &CallCx,
-        input: &SwarmStatus,
+        SwarmStatus { swarm_id, wait_secs }: SwarmStatus,
     ) -> Result<Reply<SwarmStatusResult>, ToolError> {
-        let wait_secs = input.wait_secs.unwrap_or(0);
+        let wait_secs = wait_secs.unwrap_or(0);
         // Swarms that have grown too old meanwhile are removed first.
         self.prune();
-        let Some(id) = input.swarm_id else {
+        let Some(id) = swarm_id else {
             let rows: Vec<_> = self.swarms.iter().map(|(_, swarm)| swarm.row(cx.session)).collect();
             let (count, swarms) = (Some(rows.len()), Some(rows));
             return Ok(Reply::Now(SwarmStatusResult { swarms, count, swarm: None }));
@@ -58,7 +55,7 @@ impl Swarms {
                     let waited =
                         cx.guard(async { Ok(tokio::time::timeout(wait, over).await.is_ok()) });
                     waited.await?;
-                    member::result(&handle)
+                    result_so_far(&handle)
                 }
             };
             Ok(SwarmStatusResult { swarm: Some(result), ..SwarmStatusResult::default() })
@@ -68,9 +65,8 @@ impl Swarms {
     pub(crate) fn cancel(
         &mut self,
         cx: &CallCx,
-        input: &SwarmCancel,
+        SwarmCancel { swarm_id }: SwarmCancel,
     ) -> Result<Reply<SwarmCancelled>, ToolError> {
-        let swarm_id = input.swarm_id;
         let member = self.find(swarm_id)?;
         let (shared, cx, owner) = (self.shared.clone(), cx.clone(), member.owner());
         let handle = match member {
@@ -114,6 +110,6 @@ fn planned(id: SwarmId) -> ToolError {
 async fn finished(shared: &SwarmShared, id: SwarmId) -> Result<SwarmResult, ToolError> {
     match log::read::<SwarmState>(&shared.journal, &stream(id)).await?.map(|loaded| loaded.state) {
         Some(SwarmState::Finished(over)) => Ok(over.result.clone()),
-        Some(SwarmState::Running(_)) | None => Err(refuse::no_swarm(id)),
+        Some(SwarmState::Running(_)) | None => Err(no_swarm(id)),
     }
 }

@@ -6,7 +6,6 @@ use hivekeep_store::{Journal, Options};
 use serde_json::json;
 
 use super::*;
-use crate::swarm::records::{MergePlan, TaskPlan};
 
 fn plan() -> SwarmPlan {
     let task = |name: &str| TaskPlan {

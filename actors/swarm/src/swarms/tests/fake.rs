@@ -18,7 +18,7 @@ use hivekeep_kernel::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::swarm::records::{SwarmPlan, TaskEnd};
+use crate::swarm::state::{SwarmPlan, TaskEnd};
 
 /// The golden workspace; it has the snapshot `base`.
 pub(crate) const GOLDEN: &str = "golden";

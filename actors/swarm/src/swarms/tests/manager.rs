@@ -9,7 +9,7 @@ use hivekeep_kernel::{Resources, SessionId, SwarmId, ports::SessionQuotas};
 use serde_json::json;
 
 use super::stage::{Stage, eventually, swarm};
-use crate::{Options, swarm::records::Record};
+use crate::{Options, swarm::state::Record};
 
 /// The manager hears of a swarm's end before what that swarm told it last: one thread, so that both
 /// wait for it together.

@@ -9,7 +9,7 @@ use super::{
     stage::{Stage, eventually, swarm},
     survive::left_behind,
 };
-use crate::swarm::records::Record;
+use crate::swarm::state::Record;
 
 #[tokio::test]
 async fn machines_that_are_down_are_brought_up_for_the_merge() {

@@ -18,10 +18,7 @@ use super::fake::{Fake, GOLDEN};
 use crate::{
     Options, SwarmFamily,
     shared::SwarmShared,
-    swarm::{
-        records::{Record, SwarmPlan},
-        state::stream,
-    },
+    swarm::state::{Record, SwarmPlan, stream},
     swarms::plan::SwarmRequest,
     tools::SwarmRun,
 };

@@ -8,10 +8,7 @@ use hivekeep_runtime::log::load;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, eventually, swarm};
-use crate::swarm::{
-    records::Record,
-    state::{SwarmState, stream},
-};
+use crate::swarm::state::{Record, SwarmState, stream};
 
 const TWO: [(&str, &str); 2] = [("a", "ok"), ("b", "ok")];
 
