@@ -12,8 +12,7 @@ use serde_json::Value;
 use crate::{
     agent::{self, AgentManifest},
     dag::{self, DagManifest},
-    misfit,
-    problems::{MAX_PROBLEMS, ProblemList, at, problem},
+    problems::{MAX_PROBLEMS, ProblemList, at, problem, tell_violation},
     workflow::{self, WorkflowManifest},
     yaml::{self, TextPosition, YamlNode},
 };
@@ -161,7 +160,7 @@ fn typed<T: DeserializeOwned>(
     let value = document.to_value();
     let compiled = compiled(kind);
     for error in compiled.validator.iter_errors(&value) {
-        misfit::tell(&error, &compiled.schema, problems);
+        tell_violation(&error, &compiled.schema, problems);
         if problems.is_full() {
             break;
         }

@@ -13,7 +13,6 @@ pub mod agent;
 mod check;
 pub mod common;
 pub mod dag;
-mod misfit;
 mod problems;
 pub mod workflow;
 mod yaml;

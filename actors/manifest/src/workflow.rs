@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     agent::StorageClass,
     common::{ApiVersion, JsonObject, Labels, check_json_schema, check_unique},
-    misfit::not_there,
-    problems::{ManifestPath, ProblemList, at},
+    problems::{ManifestPath, ProblemList, at, not_there},
 };
 
 pub use state::{

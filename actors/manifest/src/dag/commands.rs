@@ -1,10 +1,7 @@
 //! Types of steps, and the fields that each type can use.
 
 use super::{step::DagStep, values::OneOrMore};
-use crate::{
-    misfit::nearest,
-    problems::{ManifestPath, ProblemList},
-};
+use crate::problems::{ManifestPath, ProblemList, nearest};
 
 /// Types of steps; where there are two names in a row the second is another one for the first.
 const TYPES: [&str; 26] = [

@@ -7,10 +7,7 @@ use super::{
     DagType,
     step::{DagGroupEntry, DagStep, DagStepEntry, DagSteps},
 };
-use crate::{
-    misfit::not_there,
-    problems::{ManifestPath, ProblemList, at},
-};
+use crate::problems::{ManifestPath, ProblemList, at, not_there};
 
 /// Steps of a cycle that a message names.
 const MAX_NAMES: usize = 10;

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     common::Share,
-    misfit::not_there,
-    problems::{ManifestPath, ProblemList},
+    problems::{ManifestPath, ProblemList, not_there},
 };
 
 /// Way out of a state.
