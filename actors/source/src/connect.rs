@@ -12,9 +12,8 @@ use rmcp::{
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::{
-    client::{Handler, SourceConnection, SourceTraffic},
     http,
-    link::{SourceLink, SourceShared},
+    link::{Handler, SourceConnection, SourceLink, SourceShared, SourceTraffic},
     list::list,
     stdio::ServerProcess,
 };

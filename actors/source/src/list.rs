@@ -1,7 +1,9 @@
-//! List of a server's tools, page by page: what of it is not valid is left out, and what came is kept.
+//! List of a server's tools, page by page: what of it is not valid is left out, and what came is kept,
+//! in one event-sourced stream per server, `source/NAME`.
 
 use std::collections::HashSet;
 
+use hivekeep_runtime::log::Sourced;
 use rmcp::{
     RoleClient, ServiceError,
     model::{
@@ -9,6 +11,7 @@ use rmcp::{
     },
     service::Peer,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::declare::{MAX_TOOLS, RejectedTool};
@@ -18,6 +21,9 @@ const MAX_PAGES: usize = 64;
 /// Longest name of what is left out, and longest reason.
 const NAME_CHARS: usize = 80;
 const WHY_CHARS: usize = 300;
+
+/// Size of a piece of a record.
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// Tools as a server lists them.
 #[derive(Debug, Default)]
@@ -102,6 +108,43 @@ fn tool(item: Value, nth: usize) -> Result<Tool, RejectedTool> {
         raw_name: name.unwrap_or_else(|| format!("tool {nth} of a page")),
         why: format!("it is not valid: {:.*}", WHY_CHARS, error.to_string()),
     })
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum ListRecord {
+    /// The server listed these tools, other than before.
+    Listed { tools: Vec<Tool> },
+}
+
+/// Tools as the server listed them last.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct LastList(pub(crate) Vec<Tool>);
+
+impl Sourced for LastList {
+    const KIND: &'static str = "source";
+    const FOLD_EVERY: usize = 4;
+    const PIECE_BYTES: Option<usize> = Some(PIECE_BYTES);
+    type Record = ListRecord;
+
+    fn begin(record: ListRecord) -> Result<Self, ListRecord> {
+        let ListRecord::Listed { tools } = record;
+        Ok(Self(tools))
+    }
+
+    fn apply(&mut self, record: ListRecord) -> Result<(), ListRecord> {
+        let ListRecord::Listed { tools } = record;
+        self.0 = tools;
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(snapshot).map_err(|error| error.to_string())
+    }
 }
 
 #[cfg(test)]
