@@ -8,7 +8,6 @@
 
 pub mod codes;
 mod pages;
-mod service;
 mod tools;
 
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::People};
 use hivekeep_runtime::{Daemon, Family, Mounted, NoOptions};
 
-use service::Conversation;
+use tools::Conversation;
 
 /// Family of conversations; one actor below the root. Needs the port [`People`].
 pub struct ConversationFamily;

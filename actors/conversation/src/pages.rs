@@ -7,8 +7,8 @@
 use std::{cmp::Reverse, sync::LazyLock};
 
 use pulldown_cmark::{Event, Parser, Tag};
-
-use crate::tools::DocsSection;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Sections that are shown.
 const SHOWN: usize = 5;
@@ -54,6 +54,19 @@ pages! {
     "docs/guides/web.md"
     "docs/runbook/audit.md"
     "docs/runbook/backup.md"
+}
+
+/// A section of a document.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct DocsSection {
+    /// Title of the document and of the section.
+    pub(crate) title: String,
+    /// File that it stands in, among hivekeep's sources.
+    pub(crate) source: &'static str,
+    /// Beginning of the section, at most 2000 characters.
+    pub(crate) content: String,
+    /// Part of the query's words that the section has, from 0 to 1.
+    pub(crate) score: f64,
 }
 
 struct Section {

@@ -8,8 +8,7 @@ use hivekeep_kernel::{
 
 use crate::{
     pages,
-    service::Conversation,
-    tools::{AskUser, ZaruInit},
+    tools::{AskUser, Conversation, ZaruInit},
 };
 
 /// Replies as it is told.
