@@ -12,6 +12,8 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashSet, VecDeque};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,6 @@ use tokio::sync::{Semaphore, oneshot};
 pub use handle::VaultHandle;
 pub use shared::{Seed, open};
 
-use crate::keyed_queue::KeyedQueue;
 use crate::ops::VaultView;
 use crate::path::{NotePath, Scope};
 use crate::{Error, codes, tools};
@@ -198,5 +199,58 @@ async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, T
             "the vault was started anew before it was known whether the note was changed",
         )
         .next("read the note to see whether it was changed, before trying again")),
+    }
+}
+
+/// Keyed FIFO queue: jobs with a common key run one after the other, in order of arrival; others
+/// run side by side. Pure.
+///
+/// A move needs two notes. It begins when both are free and no earlier job waits for either; so no
+/// job waits for a later one, and no two wait for each other.
+struct KeyedQueue<K, J> {
+    busy: HashSet<K>,
+    waiting: VecDeque<(Vec<K>, J)>,
+}
+
+impl<K, J> Default for KeyedQueue<K, J> {
+    fn default() -> Self {
+        Self { busy: HashSet::new(), waiting: VecDeque::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, J> KeyedQueue<K, J> {
+    /// Number of jobs that wait.
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Adds a job. Returns the jobs that begin now.
+    fn ask(&mut self, keys: Vec<K>, job: J) -> Vec<(Vec<K>, J)> {
+        self.waiting.push_back((keys, job));
+        self.begin()
+    }
+
+    /// Ends a job. Returns the jobs that begin now.
+    fn done(&mut self, keys: &[K]) -> Vec<(Vec<K>, J)> {
+        for key in keys {
+            self.busy.remove(key);
+        }
+        self.begin()
+    }
+
+    fn begin(&mut self) -> Vec<(Vec<K>, J)> {
+        let (mut begun, mut left, mut wanted) = (Vec::new(), VecDeque::new(), HashSet::new());
+        for (keys, job) in self.waiting.drain(..) {
+            let free = |key: &K| !self.busy.contains(key) && !wanted.contains(key);
+            if keys.iter().all(free) {
+                self.busy.extend(keys.iter().cloned());
+                begun.push((keys, job));
+            } else {
+                wanted.extend(keys.iter().cloned());
+                left.push_back((keys, job));
+            }
+        }
+        self.waiting = left;
+        begun
     }
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::tools::vault::WriteMode;
+use crate::tools::WriteMode;
 
 /// What became of the action.
 #[serde_with::skip_serializing_none]

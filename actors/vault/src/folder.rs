@@ -23,8 +23,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use tokio::sync::broadcast;
 
-use crate::path::{NotePath, PathRules};
-use crate::uri::uri;
+use crate::path::{NotePath, PathRules, note_uri};
 use crate::{Error, Options};
 
 pub(crate) use walk::{WalkEntry, WalkEntryKind, WalkParams};
@@ -109,7 +108,7 @@ impl VaultFolder {
     fn publish(&self, path: &NotePath, listed: bool) {
         if self.rules.admit_note(path).is_ok() {
             // An error means that nobody listens.
-            let _ = self.changes.send(Changed { uri: uri(path.as_str()), listed });
+            let _ = self.changes.send(Changed { uri: note_uri(path.as_str()), listed });
         }
     }
 

@@ -25,16 +25,13 @@ mod folder;
 mod front;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod keyed_queue;
 mod ops;
 mod options;
-mod part;
 mod path;
 mod scan_window;
 mod search;
 mod tags;
 pub mod tools;
-mod uri;
 
 pub use actor::{Msg, Seed, VaultActor, VaultHandle, open};
 pub use error::Error;

@@ -1,27 +1,30 @@
 //! Note operations behind the tool's actions, each a blocking function over the folder. Operations
-//! that change a note run one at a time for each note; see [`crate::keyed_queue`].
+//! that change a note run one at a time for each note; see [`crate::actor`].
 
 mod change;
-mod look;
 mod replace;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use crate::folder::{FileContents, VaultFolder, WritePrecondition};
+use crate::folder::{
+    FileContents, VaultFolder, WalkEntry, WalkEntryKind, WalkParams, WritePrecondition,
+};
 use crate::front::{self, MalformedFrontMatter};
 use crate::path::{NotePath, Scope};
 use crate::{Error, tags};
 
 pub(crate) use change::WritePosition;
-pub(crate) use look::{ListingParams, MOST_ROWS};
 pub(crate) use replace::TextReplacement;
 
 /// Maximum number of attempts at a change when another program changes the note in between.
 const ATTEMPTS: usize = 3;
+/// Maximum number of rows of one listing.
+pub(crate) const MOST_ROWS: usize = 10_000;
 
 /// Vault as one caller sees it.
 #[derive(Clone)]
@@ -44,6 +47,55 @@ pub(crate) struct NoteTags {
     pub(crate) more: bool,
     /// Front matter error; the tags of the front matter are then missing.
     pub(crate) malformed: Option<MalformedFrontMatter>,
+}
+
+/// Parameters of a listing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListingParams {
+    /// Include the contents of subfolders.
+    pub(crate) recursive: bool,
+    /// Leave out folders.
+    pub(crate) notes_only: bool,
+    /// Return only what comes after this path, in the form of rows.
+    pub(crate) after: Option<String>,
+    /// Maximum number of rows, at most [`MOST_ROWS`].
+    pub(crate) limit: usize,
+}
+
+/// Row of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListingRow {
+    /// Path from the caller's root.
+    pub(crate) path: String,
+    pub(crate) is_folder: bool,
+    pub(crate) size_bytes: u64,
+}
+
+/// Listing of a folder.
+#[derive(Debug)]
+pub(crate) struct FolderListing {
+    pub(crate) rows: Vec<ListingRow>,
+    /// True if there is more.
+    pub(crate) truncated: bool,
+}
+
+/// Note with the time of its last change.
+#[derive(Debug)]
+pub(crate) struct RecentFile {
+    pub(crate) path: String,
+    pub(crate) size_bytes: u64,
+    pub(crate) modified: SystemTime,
+}
+
+/// Summary of the vault.
+#[derive(Debug)]
+pub(crate) struct VaultStats {
+    pub(crate) notes: usize,
+    pub(crate) folders: usize,
+    pub(crate) size_bytes: u64,
+    pub(crate) recent: Vec<RecentFile>,
+    /// True if there is more than was visited.
+    pub(crate) truncated: bool,
 }
 
 impl VaultView {
@@ -74,6 +126,88 @@ impl VaultView {
         let inline = tags::inline(&text, stopped)?;
         let all = tags::all(&front, &inline);
         Ok(NoteTags { all: all.tags, inline: inline.tags, more: all.more, malformed })
+    }
+
+    /// Lists notes and folders in a folder, by path.
+    pub(crate) fn list(
+        &self,
+        path: &NotePath,
+        wanted: &ListingParams,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<FolderListing, Error> {
+        let prefix = self.shown(path);
+        let after = match wanted.after.as_deref() {
+            Some(after) if after.starts_with(&prefix) => Some(&after[prefix.len()..]),
+            // The position is after everything in this folder.
+            Some(after) if *after > *prefix => {
+                return Ok(FolderListing { rows: Vec::new(), truncated: false });
+            }
+            _ => None,
+        };
+        let wants = match wanted.notes_only {
+            true => |kind| kind == WalkEntryKind::Note,
+            false => WalkEntryKind::is_listed,
+        };
+        let (recursive, most) = (wanted.recursive, wanted.limit.min(MOST_ROWS));
+        let walk = WalkParams {
+            recursive,
+            stat: true,
+            wants,
+            after,
+            most,
+            ..WalkParams::everything(stopped)
+        };
+        let (items, truncated) = self.walk(&walk, path)?;
+        let row = |item: WalkEntry| ListingRow {
+            path: format!("{prefix}{}", item.path),
+            is_folder: item.kind == WalkEntryKind::Folder,
+            size_bytes: item.size_bytes,
+        };
+        Ok(FolderListing { rows: items.into_iter().map(row).collect(), truncated })
+    }
+
+    pub(crate) fn stats(
+        &self,
+        recent: usize,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<VaultStats, Error> {
+        let walk = WalkParams {
+            stat: true,
+            wants: WalkEntryKind::is_listed,
+            ..WalkParams::everything(stopped)
+        };
+        let (items, truncated) = self.walk(&walk, self.scope.root())?;
+        let folders = items.iter().filter(|item| item.kind == WalkEntryKind::Folder).count();
+        let mut notes: Vec<WalkEntry> =
+            items.into_iter().filter(|item| item.kind == WalkEntryKind::Note).collect();
+        let size_bytes = notes.iter().map(|note| note.size_bytes).sum();
+        let count = notes.len();
+        notes.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.path.cmp(&b.path)));
+        let recent = notes.into_iter().take(recent).map(|note| RecentFile {
+            path: note.path,
+            size_bytes: note.size_bytes,
+            modified: note.modified.unwrap_or(SystemTime::UNIX_EPOCH),
+        });
+        let recent = recent.collect();
+        Ok(VaultStats { notes: count, folders, size_bytes, recent, truncated })
+    }
+
+    /// Walks a folder. A caller's own root that does not exist yet is empty.
+    pub(crate) fn walk(
+        &self,
+        walk: &WalkParams<'_>,
+        at: &NotePath,
+    ) -> Result<(Vec<WalkEntry>, bool), Error> {
+        match walk.of(&self.folder, at) {
+            Err(Error::NotFound { .. }) if at == self.scope.root() => Ok((Vec::new(), false)),
+            walked => walked,
+        }
+    }
+
+    /// Prefix of the caller's paths of items in a folder.
+    pub(crate) fn shown(&self, folder: &NotePath) -> String {
+        let names: Vec<_> = folder.names().skip(self.scope.root().names().count()).collect();
+        names.into_iter().map(|name| format!("{name}/")).collect()
     }
 }
 

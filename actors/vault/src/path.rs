@@ -1,6 +1,11 @@
-//! Normalised paths in the vault: relative, plain, and exactly one per note.
+//! Normalised paths in the vault: relative, plain, and exactly one per note. With the scopes in
+//! which callers name them, the rules that admit them, and their URIs (RFC 3986),
+//! `vault:///path/to/note.md`.
 
 use std::fmt;
+
+use hivekeep_kernel::ToolError;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::Error;
 
@@ -12,6 +17,26 @@ const MAX_BYTES: usize = 2_048;
 const MAX_NAME_BYTES: usize = 255;
 /// Maximum nesting depth of folders. A walk has all folders on its way open.
 pub(crate) const MAX_DEPTH: usize = 48;
+/// Maximum length of a team's or a member's name.
+const MAX_MEMBER_BYTES: usize = 64;
+const URI_ROOT: &str = "vault:///";
+/// Characters that must be escaped in the path of a URI (RFC 3986, 3.3).
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Path below the vault's root: names joined by `/`, none of them empty, `.` or `..`. The empty
 /// path is the root itself. Symbolic links are never followed, so one note has one path.
@@ -109,6 +134,23 @@ impl Scope {
         Self(folder)
     }
 
+    /// Scope of a caller: the whole vault, or, for `team/member`, the folder `teams/<team>`.
+    ///
+    /// The member need not exist: whoever may call has the whole vault, and this only restricts it.
+    ///
+    /// # Errors
+    /// `invalid_input` when the text is not `team/member`.
+    pub(crate) fn of_member(member: Option<&str>) -> Result<Self, ToolError> {
+        let Some(text) = member else { return Ok(Self::whole()) };
+        match text.split_once('/') {
+            Some((team, member)) if is_member_name(team) && is_member_name(member) => {
+                Ok(Self::below(NotePath::parse(&format!("teams/{team}"))?))
+            }
+            _ => Err(ToolError::invalid("as_member must be `team/member`")
+                .next("team with action `status` shows the members")),
+        }
+    }
+
     /// Root folder of the scope.
     pub fn root(&self) -> &NotePath {
         &self.0
@@ -121,6 +163,15 @@ impl Scope {
     pub fn place(&self, text: &str) -> Result<NotePath, Error> {
         self.0.join(&NotePath::parse(text)?)
     }
+}
+
+/// True for valid names of teams and members.
+fn is_member_name(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=MAX_MEMBER_BYTES).contains(&text.len())
+        && text.bytes().all(known)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// Rules that say which files are notes and which folders are excluded.
@@ -185,6 +236,22 @@ impl PathRules {
     }
 }
 
+/// URI of a note.
+pub(crate) fn note_uri(path: &str) -> String {
+    format!("{URI_ROOT}{}", utf8_percent_encode(path, ESCAPED))
+}
+
+/// Path in a URI. The vault decides whether it is that of a note.
+pub(crate) fn path_of_uri(uri: &str) -> Result<String, ToolError> {
+    let bad = |why: &str| ToolError::invalid(format!("`{uri}` {why}"));
+    let path = uri.strip_prefix(URI_ROOT).ok_or_else(|| bad("is not vault:///path/to/note.md"))?;
+    if path.contains(['?', '#']) {
+        return Err(bad("has a query or a fragment"));
+    }
+    let path = percent_decode_str(path).decode_utf8();
+    path.map(Into::into).map_err(|_| bad("is not UTF-8 when it is decoded"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +291,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_member_has_the_folder_of_its_team() {
+        assert_eq!(Scope::of_member(None).unwrap(), Scope::whole());
+        assert_eq!(Scope::of_member(Some("a-b/x")).unwrap().root().as_str(), "teams/a-b");
+        let long = format!("{}/x", "a".repeat(65));
+        for bad in
+            ["", "a", "a/", "/a", "../x", "a/..", ".git/x", "a/b/c", "-a/x", "a-/x", "a b/x", &long]
+        {
+            assert_eq!(Scope::of_member(Some(bad)).unwrap_err().code, "invalid_input", "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_uri_is_in_the_standard_form_and_goes_back_to_its_path() {
+        assert_eq!(note_uri("a b/100% #1?.md"), "vault:///a%20b/100%25%20%231%3F.md");
+        assert_eq!(note_uri("ideen/größe.md"), "vault:///ideen/gr%C3%B6%C3%9Fe.md");
+        for bad in ["file:///a.md", "vault://a.md", "vault:///a.md?x", "vault:///a.md#x", "a.md"] {
+            assert_eq!(path_of_uri(bad).expect_err(bad).code, "invalid_input");
+        }
+        assert!(path_of_uri("vault:///%ff.md").is_err(), "not UTF-8");
+        // An escaped spelling of the same path.
+        assert_eq!(path_of_uri("vault:///%61.md").expect("a path"), "a.md");
+    }
+
     proptest! {
         #[test]
         fn no_path_leaves_its_scope(text in "[a./\\\\ ]{0,12}", root in "[a-c]{1,3}(/[a-c]{1,3}){0,2}") {
@@ -233,6 +324,13 @@ mod tests {
                 prop_assert!(inside, "{path}");
                 prop_assert!(path.names().all(|name| name != ".." && name != "."));
             }
+        }
+
+        #[test]
+        fn every_path_has_a_uri(given in "\\PC{0,40}") {
+            let uri = note_uri(&given);
+            prop_assert!(uri.is_ascii() && !uri.contains(' '));
+            prop_assert_eq!(path_of_uri(&uri).expect("its own"), given);
         }
     }
 }

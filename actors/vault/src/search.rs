@@ -9,24 +9,22 @@
 //! does not depend on timing.
 
 mod gather;
+mod job;
 mod matcher;
-mod read;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::Error;
 use crate::folder::{WalkEntryKind, WalkParams};
 use crate::ops::VaultView;
 use crate::path::NotePath;
-use crate::{Error, tags};
 
 use gather::Gather;
+use job::Job;
 pub(crate) use matcher::CompiledQuery;
-use matcher::Unanswered;
-use read::Reader;
 
 /// Number of notes that a worker takes at a time.
 const CHUNK: usize = 32;
@@ -172,131 +170,4 @@ pub(crate) fn search(
     found.skipped.sort_by(|a, b| a.path.cmp(&b.path));
     found.skipped.truncate(MOST_SKIPPED);
     Ok(found)
-}
-
-/// State shared by the workers.
-struct Job<'j> {
-    vault: &'j VaultView,
-    ask: &'j SearchParams<'j>,
-    question: &'j CompiledQuery,
-    prefix: &'j str,
-    notes: &'j [String],
-    began: Instant,
-    next: AtomicUsize,
-    looked_at: AtomicUsize,
-    late: AtomicBool,
-    gather: Gather,
-    watch: &'j SearchCallbacks<'j>,
-}
-
-impl Job<'_> {
-    /// Takes chunks until there are none, or enough was found.
-    fn work(&self, reports: bool) {
-        let mut reader = Reader::new(&self.vault.folder, &self.ask.at);
-        let mut searcher = self.question.searcher();
-        let mut reported = self.began;
-        let _leaves_no_other_waiting = CloseOnPanic(&self.gather);
-        loop {
-            let nth = self.next.fetch_add(1, Relaxed);
-            let Some(chunk) = self.notes.chunks(CHUNK).nth(nth) else { return };
-            if !self.gather.admits(nth) {
-                return;
-            }
-            let mut part = gather::Part::default();
-            for note in chunk {
-                if self.is_over() {
-                    // Chunks after a gap do not count.
-                    return self.gather.close();
-                }
-                if self.look(note, &mut reader, &mut searcher, &mut part).is_break() {
-                    return self.gather.close();
-                }
-                self.looked_at.fetch_add(1, Relaxed);
-                if reports && reported.elapsed() >= self.watch.every {
-                    reported = Instant::now();
-                    (self.watch.progress)(self.looked_at.load(Relaxed), self.notes.len());
-                }
-            }
-            self.gather.put(nth, part);
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        if self.began.elapsed() >= self.ask.timeout {
-            self.late.store(true, Relaxed);
-        }
-        self.late.load(Relaxed) || (self.watch.stopped)()
-    }
-
-    /// Searches one note. Breaks if the search ends meanwhile.
-    fn look(
-        &self,
-        note: &str,
-        reader: &mut Reader<'_>,
-        searcher: &mut grep_searcher::Searcher,
-        part: &mut gather::Part,
-    ) -> ControlFlow<()> {
-        let path = || format!("{}{note}", self.prefix);
-        // A hit beyond the limit shows that there are more.
-        let room = matcher::Room {
-            hits: (self.ask.max_results + 1).saturating_sub(part.hits.len()),
-            bytes: RESULT_BYTES.saturating_sub(part.bytes),
-            context_lines: self.ask.context_lines,
-        };
-        let mut skip = |reason| {
-            part.skip(SkippedNote { path: path(), reason });
-            ControlFlow::Continue(())
-        };
-        let bytes = match reader.read(note) {
-            Ok(bytes) => bytes,
-            // Removed since the walk.
-            Err(Error::NotFound { .. }) => return ControlFlow::Continue(()),
-            Err(Error::TooLarge { bytes, most, .. }) => {
-                return skip(format!("it has {bytes} bytes, a note at most {most}"));
-            }
-            Err(Error::WrongKind { found, .. }) => return skip(format!("it is {found}")),
-            Err(other) => return skip(other.to_string()),
-        };
-        let over = || self.is_over();
-        let mut hits = match self.question.hits(searcher, bytes, room, &over) {
-            Ok(hits) => hits,
-            Err(Unanswered::Stopped) => return ControlFlow::Break(()),
-            Err(Unanswered::TooLong(why)) => return skip(why),
-        };
-        if let Some(tag) = self.ask.tag.filter(|_| !hits.is_empty()) {
-            match has_tag(bytes, tag, &over) {
-                Ok(Some(true)) => {}
-                Ok(Some(false)) => hits.clear(),
-                Ok(None) => {
-                    let most = tags::LOOKED_THROUGH_BYTES;
-                    return skip(format!("its first {most} bytes do not have the tag"));
-                }
-                Err(_) => return ControlFlow::Break(()),
-            }
-        }
-        for hit in &mut hits {
-            hit.path = path();
-        }
-        part.searched += 1;
-        part.add(hits);
-        ControlFlow::Continue(())
-    }
-}
-
-/// Drop guard: a worker that panics ends the search; the others must not wait for its chunk.
-struct CloseOnPanic<'g>(&'g Gather);
-
-impl Drop for CloseOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.close();
-        }
-    }
-}
-
-/// Applies [`tags::has`] to the bytes of a note.
-fn has_tag(bytes: &[u8], wanted: &str, stopped: &dyn Fn() -> bool) -> Result<Option<bool>, Error> {
-    let text = String::from_utf8_lossy(bytes);
-    let front = crate::front::read(&text).unwrap_or_default();
-    tags::has(&text, &front, wanted, stopped)
 }

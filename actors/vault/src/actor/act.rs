@@ -7,11 +7,11 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 use super::{Caller, VaultActor};
 use crate::answer::VaultResult;
 use crate::ops::{NoteTags, TextReplacement, VaultView, WritePosition};
-use crate::path::{NotePath, PathRules};
-use crate::tools::vault::{
+use crate::path::{NotePath, PathRules, Scope};
+use crate::tools::{
     self as call, Format, FrontmatterAction, TagsAction, VaultAction, VaultCall, WriteMode,
 };
-use crate::{Error, codes, front, part, tags};
+use crate::{Error, codes, front, tags};
 
 type Answer = Result<Reply<VaultResult>, ToolError>;
 
@@ -20,7 +20,7 @@ impl VaultActor {
         if !self.shared.options.enabled {
             return Err(Error::Disabled.into());
         }
-        let by = &Caller { cx: cx.clone(), scope: part::of(call.as_member.as_deref())? };
+        let by = &Caller { cx: cx.clone(), scope: Scope::of_member(call.as_member.as_deref())? };
         match call.action {
             VaultAction::Read(call) => self.read(by, call),
             VaultAction::Write(call) => self.write(by, call),

@@ -15,8 +15,7 @@ use super::VaultHandle;
 use crate::Error;
 use crate::codes;
 use crate::folder::FileStamp;
-use crate::path::NotePath;
-use crate::uri::{path, uri};
+use crate::path::{NotePath, note_uri, path_of_uri};
 
 const TOOL: &str = "vault";
 const MARKDOWN: &str = "text/markdown";
@@ -40,7 +39,7 @@ struct Note {
 impl VaultHandle {
     /// Path in the URI of a note, existing or not.
     fn note(&self, uri: &str) -> Result<String, ToolError> {
-        let path = path(uri)?;
+        let path = path_of_uri(uri)?;
         self.0.rules.admit_note(&NotePath::parse(&path)?)?;
         Ok(path)
     }
@@ -109,7 +108,7 @@ impl DocumentListing for VaultHandle {
         let Listed { entries, truncated } = decode(answer)?;
         let next = entries.last().filter(|_| truncated).map(|last| last.path.clone());
         let document = |entry: Entry| Document {
-            uri: uri(&entry.path),
+            uri: note_uri(&entry.path),
             name: entry.path,
             mime_type: MARKDOWN,
             size: entry.size,

@@ -15,6 +15,7 @@ use crate::Options;
 
 mod line_ends;
 mod part;
+mod queue;
 
 /// Vault actor with a folder of its own.
 struct TestVault {

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::emit::{self, Form};
 use super::tree::{Entry, Mapping, Shape};
-use super::{FrontMatterBlock, MalformedFrontMatter, block, parsed};
+use super::yaml::{self, Form};
+use super::{FrontMatterBlock, MalformedFrontMatter, begin, locate, parsed};
 
 /// Sets a key. A note without front matter gets a block.
 ///
@@ -12,7 +12,7 @@ use super::{FrontMatterBlock, MalformedFrontMatter, block, parsed};
 /// Position where the block is malformed, or is written so that the key cannot be set alone.
 pub(crate) fn set(text: &str, key: &str, value: &Value) -> Result<String, MalformedFrontMatter> {
     let Some((block, mapping)) = parsed(text)? else {
-        let at = block::begin(text);
+        let at = begin(text);
         let rest = &text[at..];
         let first = rest.split_inclusive('\n').next().unwrap_or_default();
         let line_end = if first.ends_with("\r\n") { "\r\n" } else { "\n" };
@@ -57,8 +57,7 @@ pub(crate) fn delete(text: &str, key: &str) -> Result<Option<String>, MalformedF
         let end = block.inside.start + left + fence;
         edit.text.replace_range(block.whole.start..end, "");
         // Text after the block could be taken for front matter now.
-        if super::read(&edit.text).is_ok_and(|now| now.is_empty())
-            && block::locate(&edit.text) == Ok(None)
+        if super::read(&edit.text).is_ok_and(|now| now.is_empty()) && locate(&edit.text) == Ok(None)
         {
             return Ok(Some(edit.text));
         }
@@ -119,8 +118,8 @@ fn alike(a: &Value, b: &Value) -> bool {
 
 /// Formats an entry.
 fn written(key: &str, value: &Value, indent: &str, line_end: &str) -> String {
-    let key = emit::string(key);
-    match emit::form(value) {
+    let key = yaml::string(key);
+    match yaml::form(value) {
         Form::Line(line) if line.is_empty() => format!("{indent}{key}:{line_end}"),
         Form::Line(line) => format!("{indent}{key}: {line}{line_end}"),
         Form::Lines(lines) => {
@@ -242,7 +241,7 @@ impl Edit<'_> {
         let same_line = empty
             || matches!(entry.node.shape, Shape::BlockText)
             || entry.node.start < self.line_end(colon);
-        let form = emit::form(value);
+        let form = yaml::form(value);
         let text = |line: &str| match line {
             "" => String::new(),
             line => format!(" {line}"),

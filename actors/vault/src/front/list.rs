@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::edit::{Edit, checked, expected};
 use super::tree::{Entry, Mapping, Shape};
-use super::{MalformedFrontMatter, emit, parsed, set};
+use super::{MalformedFrontMatter, parsed, set, yaml};
 
 const KEY: &str = "tags";
 
@@ -105,13 +105,13 @@ fn insert(
             let last = items.last()?;
             let dash = dash(&edit, last.start)?;
             let after = edit.line_end(last.end?);
-            let line = format!("{dash}{}{}", emit::string(tag), edit.block.line_end);
+            let line = format!("{dash}{}{}", yaml::string(tag), edit.block.line_end);
             edit.put(after, after, &line);
         }
         Shape::FlowList(items) => match items.last() {
             Some(last) => {
                 let end = last.end?;
-                edit.put(end, end, &format!(", {}", emit::string(tag)));
+                edit.put(end, end, &format!(", {}", yaml::string(tag)));
             }
             None => return None,
         },

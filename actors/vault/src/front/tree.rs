@@ -6,7 +6,7 @@ use std::ops::Range;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
-use super::{MalformedFrontMatter, resolve};
+use super::{MalformedFrontMatter, yaml};
 
 /// Maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
@@ -244,7 +244,7 @@ impl<'y> Reader<'y> {
             Event::Scalar(text, style, anchor, tag) => {
                 let texts = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
                 let plain = style == ScalarStyle::Plain && !texts;
-                let value = if plain { resolve::plain(&text) } else { text.as_ref().into() };
+                let value = if plain { yaml::resolved(&text) } else { text.as_ref().into() };
                 let empty = plain && text.is_empty();
                 let shape = match style {
                     _ if empty => Shape::Empty,

@@ -1,10 +1,9 @@
-//! YAML emitter: values in a form that every reader understands alike.
+//! YAML values: emitted in a form that every reader understands alike, and plain scalars resolved
+//! by the core schema of YAML 1.2.
 
 use std::fmt::Write;
 
-use serde_json::Value;
-
-use super::resolve;
+use serde_json::{Number, Value};
 
 /// Formats a value on one line.
 pub(super) fn inline(value: &Value) -> String {
@@ -87,7 +86,7 @@ fn is_bare(text: &str) -> bool {
     (text.starts_with(first) || is_date(text))
         && text.chars().all(inner)
         && !text.ends_with(' ')
-        && resolve::plain(text).is_string()
+        && resolved(text).is_string()
         && !words.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
@@ -97,4 +96,39 @@ fn is_date(text: &str) -> bool {
             4 | 7 => b == b'-',
             _ => b.is_ascii_digit(),
         })
+}
+
+/// Resolves a plain scalar.
+pub(super) fn resolved(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        _ => {}
+    }
+    number(text).map_or_else(|| Value::from(text), Value::Number)
+}
+
+/// Parses a number that JSON can represent exactly; others stay strings.
+fn number(text: &str) -> Option<Number> {
+    let radix = |prefix, radix| {
+        text.strip_prefix(prefix).and_then(|digits| u64::from_str_radix(digits, radix).ok())
+    };
+    if let Some(number) = radix("0x", 16).or_else(|| radix("0o", 8)) {
+        let signed = text[2..].starts_with(['+', '-']);
+        return (!signed).then(|| number.into());
+    }
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b)) {
+        return None;
+    }
+    if digits.bytes().all(|b| b.is_ascii_digit()) {
+        let text = text.strip_prefix('+').unwrap_or(text);
+        let signed = text.parse::<i64>().ok().map(Number::from);
+        return signed.or_else(|| text.parse::<u64>().ok().map(Number::from));
+    }
+    // Floats of the schema have at least one digit before the exponent.
+    let mantissa = digits.split(['e', 'E']).next().unwrap_or_default();
+    let has_digit = mantissa.bytes().any(|b| b.is_ascii_digit());
+    text.parse::<f64>().ok().filter(|_| has_digit).and_then(Number::from_f64)
 }
