@@ -1,32 +1,30 @@
 //! Manager of all collections: their states, one ingestion at a time for each, and the tools.
 
+mod access;
 mod begin;
 mod delete;
-mod member;
-mod read;
-mod share;
 
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    ChildEnd, Context, Entity, Fault, ToolCall, ToolError, ToolGroup, User, serve,
+    ChildEnd, Context, Entity, Fault, Layer, ToolCall, ToolError, ToolGroup, User, serve,
 };
 use hivekeep_runtime::{
-    collection::{self, Collection},
-    saga::{SagaHandle, SagaSeed},
+    collection::{self, Collection, CollectionMember},
+    log::Log,
+    saga::{SagaActor, SagaHandle, SagaSeed},
 };
 use tokio::sync::oneshot;
 
 use crate::{
+    codes,
     ingestion::Ingestion,
     point::CollectionId,
     shared::{IngestShared, Reader},
     state::{CollectionState, IngestionPlan, stream},
 };
+pub(crate) use access::{SeenCollection, Sharing};
 use begin::Wish;
-use member::CollectionEntry;
-pub(crate) use read::SeenCollection;
-pub(crate) use share::Sharing;
 
 /// Messages of the manager.
 pub struct Msg(Inner);
@@ -101,6 +99,60 @@ impl Msg {
     pub(crate) fn list(reader: Reader, reply: oneshot::Sender<Vec<SeenCollection>>) -> Self {
         Self(Inner::List(reader, reply))
     }
+}
+
+/// A collection as its manager has it.
+struct CollectionEntry {
+    owner: User,
+    /// Owner and name.
+    key: String,
+    log: Log<CollectionState>,
+    /// The ingestion that runs or has just ended.
+    handle: Option<SagaHandle<Ingestion>>,
+    /// Whether the beginning of an ingestion, or the removal of the collection, is being written.
+    beginning: bool,
+    /// Whether the ingestion that begins is to watch.
+    watches: bool,
+    /// Reply to a removal that waits for the end of the ingestion.
+    removal: Option<Removal>,
+    /// Ingestion that begins when the actor of the previous one has ended.
+    waiting: Option<Box<Wish>>,
+}
+
+impl CollectionEntry {
+    fn new(owner: User, name: &str, log: Log<CollectionState>) -> Self {
+        Self {
+            owner,
+            key: key(owner, name),
+            log,
+            handle: None,
+            beginning: false,
+            watches: false,
+            removal: None,
+            waiting: None,
+        }
+    }
+}
+
+impl CollectionMember for CollectionEntry {
+    type Id = CollectionId;
+    type Actor = SagaActor<Ingestion>;
+    const KIND: &'static str = "ingestion";
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.key)
+    }
+}
+
+/// Unique name of a user's collection.
+fn key(owner: User, name: &str) -> String {
+    format!("{owner}/{name}")
+}
+
+/// Refusal of a name that no collection of the user's has.
+fn no_collection(name: &str) -> ToolError {
+    ToolError::not_found(Layer::Actor, codes::COLLECTION_NOT_FOUND, "collection", name)
+        .next("rag_collections lists yours; rag_ingest makes one")
 }
 
 /// Manager of all collections.

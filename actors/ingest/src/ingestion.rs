@@ -11,7 +11,6 @@
 //! begins again from the files whenever they change, until it is cancelled.
 
 mod batch;
-mod known;
 mod passages;
 mod watch;
 
@@ -36,8 +35,7 @@ use crate::{
     shared::IngestShared,
     state::{CollectionState, FailedFile, IngestionReport, IngestionRun, Record},
 };
-use batch::Batch;
-use known::Known;
+use batch::{Batch, Known};
 use passages::{FilePassages, PassagesWanted, SeenPdfs, Wanted};
 use watch::{is_news, is_over};
 

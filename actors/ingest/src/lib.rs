@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 mod bare;
-mod category;
 pub mod codes;
 mod collections;
 mod embed;
@@ -23,7 +22,6 @@ mod options;
 mod pdf;
 mod point;
 mod reading;
-mod refuse;
 mod search;
 mod shared;
 mod split;

@@ -7,7 +7,6 @@
 //! overlaps, laid end to end, are the text. A passage has one section; a heading stays with what it heads.
 
 mod blocks;
-mod break_up;
 
 use std::ops::Range;
 
@@ -49,7 +48,7 @@ pub(crate) fn split(text: &str, form: TextForm, size: PassageSize) -> Vec<Passag
     let (blocks, sections) = blocks(text, form);
     let mut packed: Vec<Packed> = Vec::new();
     for block in &blocks {
-        for unit in break_up::units(text, block, size.bytes) {
+        for unit in units(text, block, size.bytes) {
             pack(text, &mut packed, block, unit, size.bytes);
         }
     }
@@ -72,6 +71,41 @@ pub(crate) fn split(text: &str, form: TextForm, size: PassageSize) -> Vec<Passag
         });
     }
     passages
+}
+
+/// Ranges of a block, none longer than `bytes` unless one character is: cut at sentences or lines, else between
+/// words, else between characters.
+fn units(text: &str, block: &Block, bytes: usize) -> Vec<Range<usize>> {
+    let Range { mut start, end } = block.range.clone();
+    let mut units = Vec::new();
+    while end - start > bytes {
+        let cut = start + cut(&text[start..end], bytes, block.verbatim);
+        units.push(start..cut);
+        start = cut;
+    }
+    units.push(start..end);
+    units
+}
+
+/// Where to cut a text that is longer than `bytes`. More than 0.
+fn cut(text: &str, bytes: usize, verbatim: bool) -> usize {
+    let most = match text.floor_char_boundary(bytes) {
+        0 => text.ceil_char_boundary(1),
+        most => most,
+    };
+    let part = &text[..most];
+    let line = || part.rfind('\n').map(|at| at + 1);
+    let sentence = || {
+        let ends = [". ", "? ", "! ", ".\n", "?\n", "!\n"];
+        ends.iter().filter_map(|end| part.rfind(end)).max().map(|at| at + 2)
+    };
+    let word = || {
+        let (at, space) = part.char_indices().rev().find(|(_, letter)| letter.is_whitespace())?;
+        Some(at + space.len_utf8())
+    };
+    let found = if verbatim { line() } else { sentence().or_else(line) };
+    // Not after a few words of many.
+    found.filter(|at| *at >= most / 4).or_else(word).filter(|at| *at > 0).unwrap_or(most)
 }
 
 fn pack(text: &str, packed: &mut Vec<Packed>, block: &Block, unit: Range<usize>, bytes: usize) {

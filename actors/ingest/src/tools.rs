@@ -1,10 +1,8 @@
 //! Tools of the family `rag`.
 
 mod collections;
-mod delete;
 mod ingest;
 mod query;
-mod share;
 
 use hivekeep_kernel::{ToolGroup, ToolInfo};
 
@@ -14,7 +12,7 @@ use crate::collections::Collections;
 const DEFAULT_COLLECTION: &str = "hostuk-docs";
 /// Tools of the family.
 pub(crate) const FAMILIES: &[&ToolGroup<Collections>] =
-    &[&ingest::FAMILY, &query::FAMILY, &collections::FAMILY, &delete::FAMILY, &share::FAMILY];
+    &[&ingest::FAMILY, &query::FAMILY, &collections::FAMILY];
 
 /// Declarations of the tools.
 pub(crate) fn catalogue() -> Vec<&'static ToolInfo> {

@@ -3,7 +3,7 @@
 
 use ndarray::{Array1, Array2, Axis, Slice, Zip};
 
-use super::{settings::BertSettings, weights::Weights};
+use super::files::{BertSettings, Weights};
 
 /// Linear map with a bias.
 struct Linear {

@@ -7,19 +7,17 @@
 //! Forward pass of the published architecture on one processor, in f32. Each text is encoded alone, so that
 //! none is padded; texts run in parallel, not the parts of one.
 
+mod files;
 mod layer;
-mod settings;
-mod weights;
 
 use std::{fs, path::Path};
 
 use ndarray::{Array2, Axis, Slice};
 use tokenizers::{Tokenizer, TruncationParams};
 
+pub use files::is_bert;
+use files::{BertSettings, Pooling, Weights};
 use layer::{Layer, LayerNorm};
-pub use settings::is_bert;
-use settings::{BertSettings, Pooling};
-use weights::Weights;
 
 /// Encoder in memory. Read-only.
 pub struct BertEncoder {

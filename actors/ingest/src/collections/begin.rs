@@ -7,10 +7,7 @@ use hivekeep_runtime::{
     saga::SagaHandle,
 };
 
-use super::{
-    Collections, Inner, Msg, Running,
-    member::{CollectionEntry, key},
-};
+use super::{CollectionEntry, Collections, Inner, Msg, Running, key};
 use crate::{
     codes,
     ingestion::Ingestion,

@@ -8,11 +8,10 @@
 use hivekeep_kernel::{Layer, ToolError, User, fault_point};
 use hivekeep_runtime::log::{Decision, LogError};
 
-use super::{Collections, Inner, Msg, Removal, member::key};
+use super::{Collections, Inner, Msg, Removal, key, no_collection};
 use crate::{
     codes,
     point::CollectionId,
-    refuse::no_collection,
     state::{Record, stream},
 };
 

@@ -1,20 +1,19 @@
-//! Batch of passages that are embedded together, and of what else is changed with them.
+//! Batch of passages that are embedded together, and of what else is changed with them, by what of each file the
+//! collection had before.
+
+use std::collections::BTreeMap;
 
 use hivekeep_kernel::{SessionId, fault_point};
 use tokio::time::Instant;
 
-use super::{
-    Ingestion, PassagesWanted, Stopped, Wanted,
-    known::{Known, KnownFile},
-    too_many,
-};
+use super::{Ingestion, PassagesWanted, Stopped, Wanted, too_many};
 use crate::{
     embed::{self, Embedded},
     ingestion::IngestionReport,
     point::{Point, PointId, Whereabouts},
-    shared::EMBED_LIMIT,
+    shared::{EMBED_LIMIT, IngestShared},
     state::{Record, VectorModel},
-    store::PointChange,
+    store::{PointChange, StoreFailure},
     terms,
 };
 
@@ -22,6 +21,66 @@ use crate::{
 pub(crate) const BATCH: usize = 64;
 /// Points that are removed at a time.
 const REMOVED_AT_A_TIME: usize = 1_000;
+/// Points of a page.
+const PAGE: usize = 1_000;
+
+/// Passages of a file: ids and whereabouts.
+type KnownFile = BTreeMap<PointId, Whereabouts>;
+
+/// Passages of a collection before an ingestion by file, less those that were taken.
+#[derive(Default)]
+pub(super) struct Known(BTreeMap<String, KnownFile>);
+
+impl Known {
+    /// Reads the collection page by page.
+    pub(super) async fn read(
+        shared: &IngestShared,
+        collection: &str,
+    ) -> Result<Self, StoreFailure> {
+        let (mut files, mut from) = (BTreeMap::<String, KnownFile>::new(), None);
+        loop {
+            let page = shared.retried(|| shared.store.page(collection, from, PAGE)).await?;
+            for (id, whereabouts) in page.rows {
+                files.entry(whereabouts.file.clone()).or_default().insert(id, whereabouts);
+            }
+            match page.next {
+                // Ids only grow, so the loop ends whatever a server answers.
+                Some(next) if from < Some(next) => from = Some(next),
+                _ => return Ok(Self(files)),
+            }
+        }
+    }
+
+    /// Number of passages.
+    pub(super) fn points(&self) -> usize {
+        self.0.values().map(BTreeMap::len).sum()
+    }
+
+    /// Number of a file's passages.
+    pub(super) fn count(&self, file: &str) -> usize {
+        self.0.get(file).map_or(0, BTreeMap::len)
+    }
+
+    /// Passages of a file that is ingested.
+    fn take(&mut self, file: &str) -> KnownFile {
+        self.0.remove(file).unwrap_or_default()
+    }
+
+    /// Leaves the passages of a file that could not be read as they are.
+    pub(super) fn keep(&mut self, file: &str) {
+        self.0.remove(file);
+    }
+
+    /// Passages of the files below a folder that were neither taken nor kept.
+    pub(super) fn below(self, place: &str, path: &str) -> Vec<PointId> {
+        let top = match path {
+            "." => format!("{place}:"),
+            path => format!("{place}:{path}/"),
+        };
+        let gone = self.0.into_iter().filter(|(file, _)| file.starts_with(&top));
+        gone.flat_map(|(_, points)| points.into_keys()).collect()
+    }
+}
 
 pub(super) struct Batch<'i> {
     ingestion: &'i Ingestion,

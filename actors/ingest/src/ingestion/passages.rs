@@ -10,7 +10,6 @@ use tokio::task::spawn_blocking;
 
 use super::Ingestion;
 use crate::{
-    category::category,
     point::{PassagePayload, PointId},
     reading::{ReadFailure, ReadSource, SourceFile, SourcePlace, SourceText},
     split::{PassageSize, TextForm, split},
@@ -18,6 +17,19 @@ use crate::{
 
 /// Pages without text that are named.
 const MOST_PAGES_NAMED: usize = 20;
+/// Categories of sources with the words of their paths that stand for them; the first that fits is taken.
+const CATEGORIES: [(&str, &[&str]); 7] = [
+    ("ui-component", &["flux"]),
+    ("ui-component", &["ui", "component"]),
+    ("brand", &["brand", "mascot"]),
+    ("product-brief", &["brief"]),
+    ("help-doc", &["help", "draft"]),
+    ("task", &["task", "plan"]),
+    ("architecture", &["architecture", "migration"]),
+];
+
+/// Category of what none of the words stands for.
+const OTHERWISE: &str = "documentation";
 
 /// Passage as it should be in the collection.
 pub(super) struct Wanted {
@@ -178,6 +190,20 @@ fn passages_of(
     wanted.collect()
 }
 
+/// Category of a path from the folder that is ingested.
+fn category(path: &str) -> &'static str {
+    let path = path.to_lowercase();
+    let words: Vec<_> = path.split(|c: char| !c.is_alphanumeric()).collect();
+    let has =
+        |wanted: &&str| words.iter().any(|word| word.strip_suffix('s').unwrap_or(word) == *wanted);
+    let fits = |(name, wanted): &&(&str, &[&str])| match *name {
+        // Both words together.
+        "ui-component" => wanted.iter().all(has),
+        _ => wanted.iter().any(has),
+    };
+    CATEGORIES.iter().find(fits).map_or(OTHERWISE, |(name, _)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,5 +239,23 @@ mod tests {
         assert_eq!(told, "2 of its 4 pages have no text: 2, 4");
         let many = without_text(&vec![String::new(); 30]).expect("all");
         assert!(many.ends_with("20 and more"), "{many}");
+    }
+
+    #[test]
+    fn words_count_and_parts_of_words_do_not() {
+        let rows = [
+            ("ui/component/button.md", "ui-component"),
+            ("flux/a.md", "ui-component"),
+            ("influxdb.md", "documentation"),
+            ("explanation.md", "documentation"),
+            ("docs/tasks/one.md", "task"),
+            ("release-plan.md", "task"),
+            ("architecture.md", "architecture"),
+            ("ui.md", "documentation"),
+            ("Mascot.md", "brand"),
+        ];
+        for (path, wanted) in rows {
+            assert_eq!(category(path), wanted, "{path}");
+        }
     }
 }

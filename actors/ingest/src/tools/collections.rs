@@ -1,18 +1,20 @@
-//! The tool `rag_collections`.
+//! The tools that list, share and delete collections: `rag_collections`, `rag_share` and `rag_delete`.
 
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId, codes as common, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    collections::{Collections, Msg, SeenCollection},
+    collections::{Collections, Msg, SeenCollection, Sharing},
     shared::IngestShared,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for what runs in a collection to end, and for the store, when it is deleted.
+const DELETION_PATIENCE: Duration = Duration::from_secs(300);
 /// Collections that the store is asked for at a time.
 const AT_A_TIME: usize = 8;
 
@@ -87,10 +89,61 @@ pub struct RunningIngestion {
     pub waits: Option<String>,
 }
 
+/// Remove one of your collections with all its passages. An ingestion into it is stopped, and a watching one
+/// ends; the files that were ingested are not touched.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RagDelete {
+    /// Collection.
+    #[schemars(length(min = 1, max = 64))]
+    pub collection: String,
+}
+
+/// Collection that is gone.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CollectionRemoved {
+    /// Collection.
+    pub collection: String,
+}
+
+/// Give one of your collections to workspaces to read, as those of a team's members, or take it back. Sessions
+/// that own such a workspace find it in rag_collections and ask it with rag_query; they change nothing in it.
+/// Your own sessions read all your collections without this.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RagShare {
+    /// Collection.
+    #[schemars(length(min = 1, max = 64))]
+    pub collection: String,
+    /// Workspaces by id or name; to take it back from one that is gone, by id.
+    #[schemars(length(min = 1, max = 64))]
+    pub workspaces: Vec<String>,
+    /// True to take it back.
+    #[serde(default)]
+    pub take_back: bool,
+}
+
+/// Who was given what.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CollectionShared {
+    /// Collection.
+    pub collection: String,
+    /// Ids of the workspaces.
+    pub workspaces: Vec<WorkspaceId>,
+    /// True if it was taken back.
+    pub taken_back: bool,
+}
+
 tools! {
     pub FAMILY: "rag" for Collections, singleton collections;
     rag_collections: RagCollections => ListedCollections = Collections::on_collections {
         title: "List collections", effect: Read,
+    };
+    rag_delete: RagDelete => CollectionRemoved = Collections::on_delete {
+        title: "Remove a collection", effect: Destroy, risk: Risk::High,
+    };
+    rag_share: RagShare => CollectionShared = Collections::on_share {
+        title: "Share a collection", effect: Write, risk: Risk::Medium,
     };
 }
 
@@ -107,6 +160,52 @@ impl Collections {
             let rows = stream::iter(all).map(|seen| row(&shared, seen, input.show_stats));
             let rows = async { Ok(rows.buffered(AT_A_TIME).collect::<Vec<_>>().await) };
             Ok(ListedCollections { collections: cx.guard(rows).await? })
+        }))
+    }
+
+    pub(super) fn on_delete(
+        &mut self,
+        cx: &CallCx,
+        input: RagDelete,
+    ) -> Result<Reply<CollectionRemoved>, ToolError> {
+        let user = self.shared.user(cx.session)?;
+        let (manager, cx) = (self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move {
+            let name = input.collection.clone();
+            let gone = manager.ask(DELETION_PATIENCE, |reply| Msg::delete(user, name, reply));
+            // It goes on when nobody waits for it.
+            cx.guard(async { gone.await? }).await?;
+            Ok(CollectionRemoved { collection: input.collection })
+        }))
+    }
+
+    pub(super) fn on_share(
+        &mut self,
+        cx: &CallCx,
+        input: RagShare,
+    ) -> Result<Reply<CollectionShared>, ToolError> {
+        let user = self.shared.user(cx.session)?;
+        let RagShare { collection, workspaces, take_back } = input;
+        let ids = workspaces.iter().map(|name| {
+            let found = self.shared.workspaces.as_ref().and_then(|files| files.find(name));
+            let gone = || name.parse().ok().filter(|_| take_back);
+            found.map(|found| found.id).or_else(gone).ok_or_else(|| {
+                let code = common::WORKSPACE_NOT_FOUND;
+                ToolError::not_found(Layer::Resolve, code, "workspace", name)
+                    .next("workspace_list shows yours")
+            })
+        });
+        let workspaces = ids.collect::<Result<Vec<_>, _>>()?;
+        let sharing = match take_back {
+            true => Sharing::TakenBack(workspaces.clone()),
+            false => Sharing::With(workspaces.clone()),
+        };
+        let (manager, cx) = (self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move {
+            let name = collection.clone();
+            let done = manager.ask(PATIENCE, |reply| Msg::share(user, name, sharing, reply));
+            cx.guard(async { done.await? }).await?;
+            Ok(CollectionShared { collection, workspaces, taken_back: take_back })
         }))
     }
 }
