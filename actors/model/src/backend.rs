@@ -8,9 +8,8 @@ use crate::{
     ModelOptions, ModelProviderOptions,
     failure::{FailureKind, WireFailure},
     scripted::{self, Scripted},
-    sink::Sink,
     transport::ModelTransport,
-    wire::{self, WireAsk, WireEnd, WireVectors},
+    wire::{self, Sink, WireAsk, WireEnd, WireVectors},
 };
 
 /// Backend of one provider.

@@ -14,14 +14,12 @@
 #![forbid(unsafe_code)]
 
 mod backend;
-mod breaker;
 mod catalogue;
 pub mod codes;
 mod failure;
 mod family;
 mod heuristic;
 mod influx;
-mod judge;
 mod ledger;
 mod models;
 mod options;
@@ -29,7 +27,6 @@ mod probes;
 mod provider;
 mod scripted;
 mod service;
-mod sink;
 mod tools;
 mod transport;
 mod wire;

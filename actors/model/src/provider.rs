@@ -9,23 +9,78 @@
 
 mod attempt;
 mod health;
-mod job;
 mod server;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Census, ChildEnd, Children, Context, Entity, Fault};
-use tokio::time::Instant;
+use hivekeep_kernel::{
+    Census, ChildEnd, Children, Context, Entity, Fault,
+    ports::{ModelDelta, ModelToolCall},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
+use health::Breaker;
 pub(crate) use health::{LastFailure, ProviderShared, usage};
-pub(crate) use job::{AnsweredQuestion, ProviderJob, Work};
 pub(crate) use server::ServerState;
 
 use crate::{
-    backend::Backend,
-    breaker::Breaker,
+    backend::{Backend, ModelQuestion},
     failure::{FailureKind, WireFailure},
+    wire::{WireEnd, WireVectors},
 };
+
+/// Whole answer to a question.
+#[derive(Debug)]
+pub(crate) struct AnsweredQuestion {
+    pub(crate) text: String,
+    pub(crate) calls: Vec<ModelToolCall>,
+    pub(crate) end: WireEnd,
+    pub(crate) attempts: u32,
+    /// Earlier attempts that may have cost something.
+    pub(crate) lost: u32,
+}
+
+/// Work of a request, with the channels of its answer: a question to answer, or texts to embed.
+pub(crate) enum Work {
+    Question {
+        question: Box<ModelQuestion>,
+        deltas: mpsc::Sender<ModelDelta>,
+        reply: oneshot::Sender<Result<AnsweredQuestion, WireFailure>>,
+    },
+    Texts {
+        model: String,
+        texts: Vec<String>,
+        reply: oneshot::Sender<Result<WireVectors, WireFailure>>,
+    },
+}
+
+/// A request to a provider with its deadline.
+pub(crate) struct ProviderJob {
+    pub(crate) work: Work,
+    pub(crate) deadline: Instant,
+}
+
+impl ProviderJob {
+    /// Whether nobody waits for the answer.
+    pub(crate) fn gone(&self) -> bool {
+        match &self.work {
+            Work::Question { deltas, reply, .. } => deltas.is_closed() || reply.is_closed(),
+            Work::Texts { reply, .. } => reply.is_closed(),
+        }
+    }
+
+    /// Answers with a failure.
+    pub(crate) fn refuse(self, failure: WireFailure) {
+        // The asker may have gone.
+        match self.work {
+            Work::Question { reply, .. } => drop(reply.send(Err(failure))),
+            Work::Texts { reply, .. } => drop(reply.send(Err(failure))),
+        }
+    }
+}
 
 /// Message to a provider.
 pub(crate) enum Msg {

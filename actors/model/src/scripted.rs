@@ -14,8 +14,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::{
     failure::{FailureKind, WireFailure},
-    sink::Sink,
-    wire::{WireEnd, WireVectors},
+    wire::{Sink, WireEnd, WireVectors},
 };
 
 /// Largest script.

@@ -18,8 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::{
     ModelProviderOptions,
     failure::{FailureKind, WireFailure},
-    sink::Sink,
-    wire::{Splitter, Wire, WireAsk, WireEnd, WireRequest, whole},
+    wire::{Sink, Splitter, Wire, WireAsk, WireEnd, WireRequest, whole},
 };
 
 /// Largest body of an error that is read.

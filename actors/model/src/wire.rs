@@ -1,4 +1,5 @@
-//! Adapters to the wire formats of providers: a request is encoded, an answer is decoded frame by frame.
+//! Adapters to the wire formats of providers: a request is encoded, an answer is decoded frame by frame, and its
+//! pieces are collected.
 //!
 //! Encoding and decoding do no I/O. What a provider sends is untrusted: an adapter holds no more of it than
 //! the frame and the tools that the model asks for, which are bounded.
@@ -10,9 +11,10 @@ mod gemini;
 mod ollama;
 mod openai;
 
-use hivekeep_kernel::ports::{ModelDelta, ModelRequest, ModelStop};
+use hivekeep_kernel::ports::{ModelDelta, ModelRequest, ModelStop, ModelToolCall};
 use hivekeep_runtime::json_text;
 use serde_json::Value;
+use tokio::{sync::mpsc, time::Instant};
 
 pub(crate) use frames::{Framing, Splitter};
 
@@ -166,4 +168,46 @@ fn vectors<'a>(rows: impl Iterator<Item = &'a Value>) -> Result<Vec<Vec<f32>>, W
         row.iter().map(|value| value.as_f64().map(|value| value as f32).ok_or_else(wrong)).collect()
     })
     .collect()
+}
+
+/// Where the pieces of one answer go: each is handed on as it comes, and kept for the whole.
+pub(crate) struct Sink {
+    reader: mpsc::Sender<ModelDelta>,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<ModelToolCall>,
+    /// Bytes that were handed on.
+    pub(crate) bytes: usize,
+    /// Time of the first piece.
+    pub(crate) first: Option<Instant>,
+}
+
+impl Sink {
+    pub(crate) fn new(reader: mpsc::Sender<ModelDelta>) -> Self {
+        Self { reader, text: String::new(), calls: Vec::new(), bytes: 0, first: None }
+    }
+
+    /// Hands a piece on. Waits for a slow reader.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub(crate) async fn take(&mut self, delta: ModelDelta) -> Result<(), WireFailure> {
+        self.first.get_or_insert_with(Instant::now);
+        match &delta {
+            ModelDelta::Text(text) => {
+                self.bytes += text.len();
+                self.text.push_str(text);
+            }
+            ModelDelta::ToolCall(call) => {
+                self.bytes += call.name.len() + call.arguments.to_string().len();
+                self.calls.push(call.clone());
+            }
+        }
+        self.reader.send(delta).await.map_err(|_| WireFailure::cancelled())
+    }
+
+    /// Waits until nobody reads any more.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let reader = self.reader.clone();
+        async move { reader.closed().await }
+    }
 }

@@ -14,7 +14,7 @@ use crate::{
     ModelProviderKind,
     backend::{Backend, ModelQuestion},
     failure::{FailureKind, WireFailure},
-    sink::Sink,
+    wire::Sink,
 };
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);

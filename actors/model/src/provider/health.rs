@@ -1,4 +1,13 @@
-//! Health of a provider, readable without a message to its actor.
+//! Health of a provider: its circuit breaker, and what is readable without a message to its actor.
+//!
+//! After failures in a row the breaker refuses requests at once for a while; then one is tried.
+//!
+//! ```text
+//! closed ── failures in a row ──▶ open ── time over ──▶ half open: one request
+//!   ▲                              ▲                        │
+//!   │                              └──────── it fails ──────┤
+//!   └───────────────────────────────────── it succeeds ─────┘
+//! ```
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -142,5 +151,107 @@ pub(crate) fn usage(model: &ModelOptions) -> ModelUse {
     match model.purpose {
         ModelPurpose::Generate => ModelUse::Generate,
         ModelPurpose::Embed => ModelUse::Embed,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BreakerState {
+    Closed {
+        failures: u32,
+    },
+    Open {
+        until: Instant,
+    },
+    /// A trial request is running.
+    HalfOpen,
+}
+
+/// Circuit breaker of one provider. Pure: the caller supplies the time.
+#[derive(Debug, Clone)]
+pub(super) struct Breaker {
+    most: u32,
+    pause: Duration,
+    state: BreakerState,
+}
+
+impl Breaker {
+    pub(super) fn new(most: u32, pause: Duration) -> Self {
+        Self { most, pause, state: BreakerState::Closed { failures: 0 } }
+    }
+
+    /// Admits a request, or returns the time for which none is admitted.
+    ///
+    /// # Errors
+    /// The time after which it makes sense to ask again.
+    pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
+        match self.state {
+            BreakerState::Closed { .. } => Ok(()),
+            BreakerState::Open { until } if now < until => Err(until - now),
+            BreakerState::Open { .. } => {
+                self.state = BreakerState::HalfOpen;
+                Ok(())
+            }
+            BreakerState::HalfOpen => Err(Duration::from_secs(1)),
+        }
+    }
+
+    /// A request ended: `Some(true)` when the provider answered, `Some(false)` when it failed, `None` when
+    /// that says nothing about it.
+    pub(super) fn ended(&mut self, works: Option<bool>, now: Instant) {
+        self.state = match (self.state, works) {
+            (BreakerState::Closed { .. }, Some(true)) | (BreakerState::HalfOpen, Some(true)) => {
+                BreakerState::Closed { failures: 0 }
+            }
+            (BreakerState::Closed { failures }, Some(false)) if failures + 1 < self.most => {
+                BreakerState::Closed { failures: failures + 1 }
+            }
+            (BreakerState::Closed { .. } | BreakerState::HalfOpen, Some(false)) => {
+                BreakerState::Open { until: now + self.pause }
+            }
+            // The trial showed nothing, so the next request is a trial.
+            (BreakerState::HalfOpen, None) => BreakerState::Open { until: now },
+            // An answer to a request from before the breaker opened.
+            (BreakerState::Open { .. }, Some(true)) => BreakerState::Closed { failures: 0 },
+            (state @ (BreakerState::Open { .. } | BreakerState::Closed { .. }), _) => state,
+        };
+    }
+
+    /// Time for which no request is admitted; `None` when the breaker is closed.
+    pub(super) fn open_for(&self, now: Instant) -> Option<Duration> {
+        match self.state {
+            BreakerState::Closed { .. } => None,
+            BreakerState::Open { until } => Some(until.saturating_duration_since(now)),
+            BreakerState::HalfOpen => Some(Duration::ZERO),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_after_failures_in_a_row_and_closes_after_a_good_trial() {
+        let now = Instant::now();
+        let pause = Duration::from_secs(30);
+        let mut breaker = Breaker::new(3, pause);
+        for works in [false, false, true, false, false] {
+            assert_eq!(breaker.admit(now), Ok(()));
+            breaker.ended(Some(works), now);
+        }
+        assert_eq!(breaker.open_for(now), None, "a success in between begins anew");
+        breaker.ended(Some(false), now);
+        assert_eq!(breaker.admit(now), Err(pause));
+        let later = now + pause;
+        assert_eq!(breaker.admit(later), Ok(()), "one is tried");
+        assert!(breaker.admit(later).is_err(), "and no other beside it");
+        breaker.ended(Some(false), later);
+        assert_eq!(breaker.admit(later), Err(pause), "a trial that fails opens it again");
+        let last = later + pause;
+        assert_eq!(breaker.admit(last), Ok(()));
+        breaker.ended(None, last);
+        assert_eq!(breaker.admit(last), Ok(()), "a trial that says nothing is followed by another");
+        breaker.ended(Some(true), last);
+        assert_eq!((breaker.open_for(last), breaker.admit(last)), (None, Ok(())));
     }
 }
