@@ -1,20 +1,18 @@
-//! A connected Chrome: one browser context with its pages, and the pump that applies Chrome's events to
-//! the browser's state.
+//! A connected Chrome: one browser context with its pages, which are attached to, and prepared before anything is
+//! asked of them.
 
-mod attach;
-mod downloads;
-mod overdue;
+mod effects;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use futures::future::try_join_all;
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_runtime::json_text;
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
@@ -31,11 +29,11 @@ use crate::{
     page::LivePage,
     place::BrowserPlace,
     proxy::Refusals,
-    state::{BrowserEffect, BrowserState, DialogPolicy},
+    state::{BrowserState, DialogPolicy, Tab},
 };
 
-/// Time limit of the requests that an event calls for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Size of a page's window in CSS pixels.
+const VIEWPORT: (u32, u32) = (1280, 800);
 
 /// Parameters of a connection to a browser.
 pub(crate) struct ChromeSetup {
@@ -127,6 +125,55 @@ impl Chrome {
         self.new_tab().await.map(drop)
     }
 
+    /// Opens an empty page.
+    pub(crate) async fn new_tab(self: &Arc<Self>) -> Result<LivePage, CdpError> {
+        let params = json!({ "url": "about:blank", "browserContextId": self.context });
+        let made: Value = self.cdp.call(None, "Target.createTarget", params).await?;
+        let target = made["targetId"].as_str().unwrap_or_default().to_owned();
+        self.attach(&target).await
+    }
+
+    /// Attaches to a page, and takes it in when it is prepared.
+    async fn attach(self: &Arc<Self>, target: &str) -> Result<LivePage, CdpError> {
+        let params = json!({ "targetId": target, "flatten": true });
+        let attached: Value = self.cdp.call(None, "Target.attachToTarget", params).await?;
+        let session = attached["sessionId"].as_str().unwrap_or_default().to_owned();
+        // Before its events come.
+        self.state().add(Tab {
+            target: target.to_owned(),
+            session: session.clone(),
+            ..Tab::default()
+        });
+        let (width, height) = VIEWPORT;
+        let window =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let calls = [
+            ("Page.enable", json!({})),
+            ("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
+            ("Inspector.enable", json!({})),
+            ("Runtime.enable", json!({})),
+            ("Log.enable", json!({})),
+            // Bodies are not asked for.
+            ("Network.enable", json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0 })),
+            ("Emulation.setDeviceMetricsOverride", window),
+            ("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })),
+        ];
+        let session = &session;
+        let calls = calls.map(|(method, params)| async move {
+            self.cdp.call::<Value>(Some(session), method, params).await
+        });
+        try_join_all(calls).await?;
+        let tree: Value = self.cdp.call(Some(session), "Page.getFrameTree", json!({})).await?;
+        let frame = &tree["frameTree"]["frame"];
+        let mut state = self.state();
+        if let Some(tab) = state.tabs.iter_mut().find(|tab| tab.target == target) {
+            tab.frame = frame["id"].as_str().unwrap_or_default().to_owned();
+            tab.url = frame["url"].as_str().unwrap_or_default().to_owned();
+        }
+        drop(state);
+        Ok(LivePage { chrome: self.clone(), target: target.to_owned(), session: session.clone() })
+    }
+
     /// State of the browser. The lock is held only for a read or a change in memory.
     pub(crate) fn state(&self) -> MutexGuard<'_, BrowserState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -207,71 +254,10 @@ impl Chrome {
         let host = Url::parse(url).ok()?.host_str()?.to_owned();
         self.refusals.of(&host).map(|refusal| refusal.to_string())
     }
-
-    fn apply(self: &Arc<Self>, event: &CdpEvent) {
-        let params = match json_text::from_str::<Value>(event.params.get()) {
-            Ok(params) => params,
-            Err(error) => {
-                return tracing::warn!(method = event.method, %error, "a browser's event is left out");
-            }
-        };
-        let refused = |url: &str| self.refused(url);
-        let effect = self.state().apply(&event.method, event.session.as_deref(), &params, &refused);
-        self.changed.send_replace(());
-        let Some(effect) = effect else { return };
-        // The pump does not wait for answers, which come through it.
-        let chrome = self.clone();
-        if let BrowserEffect::SaveDownload(guid) = effect {
-            self.saves.spawn(async move { chrome.save_download(&guid).await });
-            return;
-        }
-        tokio::spawn(async move {
-            if timeout(PATIENCE, chrome.perform(effect)).await.is_err() {
-                tracing::debug!("a browser did not do what an event called for in its time");
-            }
-        });
-    }
-
-    async fn perform(self: &Arc<Self>, effect: BrowserEffect) {
-        let cdp = &self.cdp;
-        // An error is ignored: the page, dialog or download may be gone by now.
-        let _done: Result<Value, CdpError> = match effect {
-            BrowserEffect::Attach(target) => match self.attach(&target).await {
-                Ok(_) => self.to_front().await,
-                Err(error) => Err(error),
-            },
-            BrowserEffect::CloseTarget(target) => {
-                cdp.call(None, "Target.closeTarget", json!({ "targetId": target })).await
-            }
-            BrowserEffect::Dialog { session, accept, text } => {
-                let mut params = json!({ "accept": accept });
-                if let Some(text) = text {
-                    params["promptText"] = text.into();
-                }
-                cdp.call(Some(&session), "Page.handleJavaScriptDialog", params).await
-            }
-            BrowserEffect::SaveDownload(guid) | BrowserEffect::RemoveDownload(guid) => {
-                self.remove_download(&guid).await;
-                return self.tell_download(&guid);
-            }
-            BrowserEffect::TellDownload(guid) => return self.tell_download(&guid),
-            BrowserEffect::TellPage(end) => {
-                if !self.closing.load(Relaxed) {
-                    self.place.tell_page(&end);
-                }
-                return;
-            }
-            BrowserEffect::CancelDownload(guid) => {
-                self.tell_download(&guid);
-                let params = json!({ "guid": guid, "browserContextId": self.context });
-                cdp.call(None, "Browser.cancelDownload", params).await
-            }
-        };
-    }
 }
 
 /// Applies events until there are no more, or the [`Chrome`] is dropped.
-async fn pump(chrome: std::sync::Weak<Chrome>, mut events: mpsc::Receiver<CdpEvent>) {
+async fn pump(chrome: Weak<Chrome>, mut events: mpsc::Receiver<CdpEvent>) {
     while let Some(event) = events.recv().await {
         let Some(chrome) = chrome.upgrade() else { return };
         chrome.apply(&event);

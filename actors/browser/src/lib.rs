@@ -21,9 +21,6 @@ mod chrome;
 pub mod codes;
 mod family;
 mod folder;
-mod keep;
-mod limits;
-mod memory;
 mod netns;
 mod options;
 mod page;
@@ -33,7 +30,6 @@ mod proxy;
 mod session;
 mod state;
 mod tools;
-mod upload;
 
 pub use family::BrowserFamily;
 pub use options::{AttachOptions, Options};

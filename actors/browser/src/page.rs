@@ -16,6 +16,8 @@ use crate::{
     state::{Happened, apply::exception},
 };
 
+/// Longest selector.
+pub(crate) const MAX_SELECTOR: usize = 2_000;
 const WORLD: &str = include_str!("page/world.js");
 /// Name of the isolated world; a document has at most one world of a name.
 const WORLD_NAME: &str = "hivekeep";

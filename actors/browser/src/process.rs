@@ -7,13 +7,16 @@
 use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use hivekeep_runtime::host_process::{HostBounds, HostChild, HostCommand, HostSandbox, StderrTail};
-use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio::{
+    net::TcpListener,
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, timeout},
+};
 
 use crate::{
     carrier,
     cdp::Frames,
     folder::{self, BrowserFolder},
-    memory,
     netns::{self, PORT},
     proxy::{self, BrowserEgress, Refusals},
 };
@@ -22,6 +25,10 @@ use crate::{
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Processes and threads of all browsers together.
 const MOST_PROCESSES: u64 = 32_768;
+/// Pause between two looks at the memory of the processes.
+const MEMORY_LOOK: Duration = Duration::from_secs(1);
+/// Processes whose memory is looked at; a browser has some dozens.
+const MOST_MEASURED: usize = 512;
 /// The home of a browser within its sandbox.
 pub(crate) const HOME: &str = "/srv/browser";
 
@@ -118,7 +125,7 @@ impl ChromeProcess {
 
     /// Waits until Chrome's processes together exceed a memory limit; returns the amount in MiB.
     pub(crate) async fn beyond(&self, memory_mb: u64) -> u64 {
-        memory::beyond(self.pid, memory_mb).await
+        beyond(self.pid, memory_mb).await
     }
 
     pub(crate) fn kill(&mut self) {
@@ -206,4 +213,40 @@ fn program(spec: &ChromeSpec) -> Vec<OsString> {
     args.push(format!("--user-data-dir={HOME}/profile").into());
     args.push(format!("--proxy-server=socks5://127.0.0.1:{PORT}").into());
     args
+}
+
+/// Waits until the processes below `root`, itself included, take more; answers with the amount in MiB.
+async fn beyond(root: u32, memory_mb: u64) -> u64 {
+    let mut looks = interval(MEMORY_LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        // Files of /proc: a kilobyte each, and nothing to wait for.
+        let taken = tokio::task::spawn_blocking(move || of_tree(root)).await.unwrap_or_default();
+        let taken_mb = taken / (1024 * 1024);
+        if taken_mb > memory_mb {
+            return taken_mb;
+        }
+    }
+}
+
+/// Bytes of a tree of processes: what they have beyond what they share with files.
+fn of_tree(root: u32) -> u64 {
+    let page = rustix::param::page_size() as u64;
+    let (mut found, mut at, mut pages) = (vec![root], 0, 0);
+    while let Some(pid) = found.get(at).copied().filter(|_| at < MOST_MEASURED) {
+        at += 1;
+        let text = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+        let statm = text(format!("/proc/{pid}/statm"));
+        let mut numbers = statm.split(' ').skip(1).map(|it| it.parse::<u64>().unwrap_or_default());
+        let (resident, of_files) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        pages += resident.saturating_sub(of_files);
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children"));
+            let children = children.unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+        }
+    }
+    pages * page
 }

@@ -2,15 +2,13 @@
 //! performs none itself.
 
 pub(crate) mod apply;
-mod console;
 mod downloads;
-mod happened;
+mod logs;
 
 use std::collections::{BTreeMap, HashMap};
 
-pub(crate) use console::{ConsoleEntry, ConsoleLog};
 pub(crate) use downloads::{SavedFile, SeenDownload};
-pub(crate) use happened::{HandledDialog, Happened, OpenTab};
+pub(crate) use logs::{ConsoleEntry, ConsoleLog, HandledDialog, Happened, OpenTab};
 
 /// Pages of a browser at a time; one more is closed.
 pub(crate) const MAX_TABS: usize = 12;
@@ -122,7 +120,7 @@ pub(crate) struct BrowserState {
     pub(crate) context: String,
     /// Largest download.
     pub(crate) download_bytes: u64,
-    pub(crate) happened: happened::HappenedLog,
+    pub(crate) happened: logs::HappenedLog,
     /// Mark in `happened` of the first entry that no answer has reported.
     pub(crate) told: u64,
     pub(crate) downloads: BTreeMap<String, SeenDownload>,

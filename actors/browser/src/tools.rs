@@ -15,9 +15,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    act::{MAX_SECS, default_secs},
     browser::BrowserTools,
     browsers::Browsers,
-    limits::{MAX_SECS, default_secs},
 };
 
 /// What is done about dialogs.

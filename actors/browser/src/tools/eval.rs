@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    act::act,
+    act::{MAX_SECS, act, default_secs},
     browser::Browser,
     cdp::CdpError,
-    limits::{MAX_SECS, default_secs},
     page::{LivePage, refused},
     state::{Happened, apply::exception},
 };

@@ -11,10 +11,9 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::{
-    act::act,
+    act::{MAX_SECS, act, default_secs},
     browser::Browser,
     codes,
-    limits::{MAX_SECS, default_secs},
     page::{LivePage, refused},
     state::Happened,
 };

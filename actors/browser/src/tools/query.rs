@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    act::act,
+    act::{MAX_SECS, act},
     browser::Browser,
-    limits::{MAX_SECS, MAX_SELECTOR},
-    page::LivePage,
+    page::{LivePage, MAX_SELECTOR},
 };
 
 /// Elements of one answer.

@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    act::act,
+    act::{MAX_SECS, act, default_secs},
     browser::Browser,
-    limits::{MAX_SECS, MAX_SELECTOR, default_secs},
-    page::{LivePage, Located},
+    page::{LivePage, Located, MAX_SELECTOR},
 };
 
 /// Longest side of a picture in pixels; what is beyond is left out.

@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    act::act,
+    act::{MAX_SECS, act, default_secs},
     browser::Browser,
-    limits::{MAX_SECS, default_secs},
     page::{
         LivePage,
         outline::{AxNode, outline},

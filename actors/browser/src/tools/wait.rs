@@ -8,7 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{act::act, browser::Browser, codes, limits::MAX_SELECTOR, page::LivePage};
+use crate::{
+    act::act,
+    browser::Browser,
+    codes,
+    page::{LivePage, MAX_SELECTOR},
+};
 
 /// Between two looks at the page.
 const LOOK: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! `webview_type`.
+//! `webview_type`: keys for an element, an option for a list, files for a file input.
 
 use std::time::Duration;
 
@@ -10,12 +10,10 @@ use serde_json::{Value, json};
 
 use super::click::{Acted, default_element_secs, trying_ms};
 use crate::{
-    act::act,
+    act::{MAX_SECS, act},
     browser::Browser,
     codes,
-    limits::{MAX_SECS, MAX_SELECTOR},
-    page::{LivePage, Located},
-    upload::{UploadWish, refused, upload},
+    page::{LivePage, Located, MAX_SELECTOR},
 };
 
 /// Time for a page to show what was entered.
@@ -212,4 +210,59 @@ async fn press(page: &LivePage, key: &Key) -> Result<(), ToolError> {
     let down = page.call::<Value>("Input.dispatchKeyEvent", down);
     let up = page.call::<Value>("Input.dispatchKeyEvent", up);
     futures::future::try_join(down, up).await.map(drop)
+}
+
+/// Content for a file input.
+#[derive(Debug, Clone, Copy)]
+struct UploadWish<'a> {
+    /// Paths in the place.
+    files: &'a [String],
+    /// Name of the file that `text` becomes where there are no paths.
+    name: &'a str,
+    /// Content of that file.
+    text: &'a str,
+}
+
+/// Puts files of the place, or the text, where Chrome reads them, and gives them to the input.
+async fn upload(
+    page: &LivePage,
+    cx: &CallCx,
+    located: &Located,
+    wish: UploadWish<'_>,
+) -> Result<(), ToolError> {
+    let Some(folder) = page.chrome.folder.clone() else {
+        return Err(refused("a browser that runs elsewhere is given no files"));
+    };
+    let UploadWish { files, name, text } = wish;
+    if name.contains(['/', '\0']) || name.starts_with('.') {
+        return Err(ToolError::invalid(format!("`{name:.100}` is not a valid name of a file")));
+    }
+    let handle = page.handle(located).await?;
+    let several = "((_, el) => el.multiple)";
+    if files.len() > 1
+        && page
+            .run(several, json!({}), Some(&handle), true)
+            .await?
+            .is_some_and(|it| it["value"] != true)
+    {
+        return Err(refused("the input takes only one file"));
+    }
+    let contents = match files.is_empty() {
+        true => vec![(name.to_owned(), text.as_bytes().to_vec())],
+        false => page.chrome.place.get(cx, files).await?,
+    };
+    let put = tokio::task::spawn_blocking(move || {
+        let each = contents.into_iter();
+        each.map(|(name, content)| folder.put_upload(&name, &content)).collect()
+    });
+    let put: std::io::Result<Vec<String>> =
+        put.await.map_err(|panic| ToolError::internal(format!("an upload: {panic}")))?;
+    let files = put.map_err(|error| refused(&format!("the file is not given: {error}")))?;
+    let files = json!({ "files": files, "objectId": handle });
+    page.call::<Value>("DOM.setFileInputFiles", files).await.map(drop)
+}
+
+/// Error of a refused upload.
+fn refused(why: &str) -> ToolError {
+    ToolError::new(Layer::Actor, codes::BROWSER_UPLOAD_REFUSED, why)
 }
