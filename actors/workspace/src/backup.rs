@@ -27,11 +27,7 @@ use tokio::time::Instant;
 pub use contents::Contents;
 
 use crate::{
-    codes,
-    directory::DirectoryEntry,
-    phase::Phase,
-    shared::Shared,
-    workspace::{self, BackupMsg},
+    codes, directory::DirectoryEntry, messages::SnapshotMsg, phase::Phase, shared::Shared,
 };
 
 /// Disks frozen at a time.
@@ -149,7 +145,7 @@ impl Drop for Frozen {
 }
 
 async fn freeze(card: &DirectoryEntry, name: &str) -> Result<SnapshotId, ToolError> {
-    let ask = |reply| BackupMsg::Freeze { name: name.to_owned(), reply };
+    let ask = |reply| SnapshotMsg::Freeze { name: name.to_owned(), reply };
     patiently(card, BUSY, ask).await
 }
 
@@ -161,7 +157,7 @@ pub(crate) async fn release(shared: Arc<Shared>, made: Vec<(WorkspaceId, Snapsho
         async move {
             // A workspace that is gone took its snapshots with it.
             let card = card?;
-            let ask = |reply| BackupMsg::Release { snapshot, reply };
+            let ask = |reply| SnapshotMsg::Release { snapshot, reply };
             let left = patiently(&card, BUSY_AT_END, ask).await.err()?;
             tracing::warn!(workspace = %card.name, %left, "a snapshot of a backup stays");
             Some(())
@@ -174,11 +170,11 @@ pub(crate) async fn release(shared: Arc<Shared>, made: Vec<(WorkspaceId, Snapsho
 async fn patiently<T: Send + 'static>(
     card: &DirectoryEntry,
     patience: Duration,
-    ask: impl Fn(tokio::sync::oneshot::Sender<Result<T, ToolError>>) -> BackupMsg,
+    ask: impl Fn(tokio::sync::oneshot::Sender<Result<T, ToolError>>) -> SnapshotMsg,
 ) -> Result<T, ToolError> {
     let until = Instant::now() + patience;
     loop {
-        let asked = card.address.ask(PATIENCE, |reply| workspace::Msg::Backup(ask(reply))).await;
+        let asked = card.address.ask(PATIENCE, |reply| ask(reply).into()).await;
         match asked.map_err(ToolError::from).flatten() {
             Err(error) if error.retryable && Instant::now() < until => {
                 tokio::time::sleep(ASK_AGAIN_IN).await;

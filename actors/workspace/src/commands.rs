@@ -24,10 +24,10 @@ use crate::{
     codes,
     handle::WorkspaceHandle,
     ledger::Ledger,
+    messages::GuestMsg,
     shared::Shared,
     tail::Tail,
     workspace::{
-        self,
         entry_point::entry_point,
         env::joined,
         exec::{ANSWER_MARGIN, exit_code, teller},
@@ -79,7 +79,7 @@ impl CommandsHandle {
 
     /// The link to the guest, for the session that owns the workspace.
     async fn enter(&self, cx: &CallCx, workspace: &WorkspaceHandle) -> Result<Link, ToolError> {
-        let ask = |reply| workspace::Msg::Enter(cx.clone(), reply);
+        let ask = |reply| GuestMsg::Enter(Box::new(cx.clone()), reply).into();
         let link = cx.guard(async { Ok(workspace.actor.ask(cx.remaining(), ask).await?) });
         link.await?
     }

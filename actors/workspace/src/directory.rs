@@ -11,10 +11,10 @@ use hivekeep_kernel::{
 use crate::{
     codes,
     lifetime::{Lifetime, WorkspaceLabels},
+    messages::Msg,
     name::WorkspaceName,
     phase::{MachineProcess, Phase},
     records::{Planned, Pooled, WorkspaceSpec},
-    workspace::Msg,
 };
 
 /// Summary of a workspace.

@@ -1,16 +1,16 @@
 //! A snapshot as forks begin from it, with a pin on its files.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId, ports::NetworkWish};
 
 use crate::{
+    folders::WorkspaceFolders,
     lifetime::{LifetimeWish, WorkspaceLabels},
     name::WorkspaceName,
     records::{Fork, Planned, WorkspaceSpec},
-    shared::Shared,
-    snapshots::{Artifact, SnapshotNode, files},
+    snapshots::{Artifact, RefCounts, SnapshotNode, files},
 };
 
 /// Origin of forks. The files that it names are kept until it is dropped.
@@ -66,25 +66,26 @@ impl ForkSource {
 
 /// Keeps files of a snapshot while forks of it are being planned.
 pub(crate) struct PinnedFiles {
-    shared: Arc<Shared>,
+    counts: RefCounts,
+    folders: WorkspaceFolders,
     artifacts: Vec<Artifact>,
 }
 
 impl PinnedFiles {
-    pub(crate) fn new(shared: Arc<Shared>, node: &SnapshotNode) -> Self {
+    pub(crate) fn new(counts: RefCounts, folders: WorkspaceFolders, node: &SnapshotNode) -> Self {
         let artifacts: Vec<_> = node.artifacts().collect();
-        shared.ref_counts.take(artifacts.iter().copied());
-        Self { shared, artifacts }
+        counts.take(artifacts.iter().copied());
+        Self { counts, folders, artifacts }
     }
 }
 
 impl Drop for PinnedFiles {
     fn drop(&mut self) {
-        let free = self.shared.ref_counts.release(self.artifacts.drain(..));
+        let free = self.counts.release(self.artifacts.drain(..));
         // The snapshot was deleted meanwhile and no fork came of it.
         if let (false, Ok(runtime)) = (free.is_empty(), tokio::runtime::Handle::try_current()) {
-            let shared = self.shared.clone();
-            runtime.spawn(async move { files::remove(&shared.folders, free).await });
+            let folders = self.folders.clone();
+            runtime.spawn(async move { files::remove(&folders, free).await });
         }
     }
 }

@@ -2,13 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, ToolError, WorkspaceId};
+use hivekeep_kernel::{Address, CallCx, SessionId, ToolError, WorkspaceId};
 use hivekeep_runtime::log::Decision;
 use hivekeep_store::NewEvent;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::{records::Record, shared::Shared, workspace};
+use crate::{
+    messages::{Msg, WorkMsg},
+    phase::Phase,
+    records::Record,
+    shared::Shared,
+};
 
 /// Time for an actor to take up durable records.
 const TAKEN_UP: Duration = Duration::from_secs(10);
@@ -19,7 +24,7 @@ const TAKEN_UP: Duration = Duration::from_secs(10);
 pub(crate) struct WorkspaceHandle {
     pub(crate) id: WorkspaceId,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) actor: Address<workspace::Msg>,
+    pub(crate) actor: Address<Msg>,
 }
 
 impl WorkspaceHandle {
@@ -46,7 +51,7 @@ impl WorkspaceHandle {
         self.shared.logs.decide(self.id, decision, move |durable| {
             if durable.is_ok() {
                 // An actor that is gone starts from the durable records when it comes back.
-                let _gone = actor.send(workspace::Msg::Recorded(taken_up));
+                let _gone = actor.send(WorkMsg::Recorded(taken_up).into());
             }
             // The caller may have stopped waiting.
             let _asker_gone = written.send(durable);
@@ -59,6 +64,19 @@ impl WorkspaceHandle {
     /// Commits one record without an event.
     pub(crate) async fn note(&self, record: Record) -> Result<(), ToolError> {
         self.commit(vec![record], None).await
+    }
+
+    /// Reports the end of a change of phase.
+    pub(crate) fn settle(&self, phase: Phase, reason: Option<String>) {
+        // An actor that is gone derives the phase from its records when it returns.
+        let _gone = self.actor.send(WorkMsg::Settled(phase, reason).into());
+    }
+
+    /// A context for work that no client asked for.
+    pub(crate) fn internal_cx(&self) -> CallCx {
+        let patience = Duration::from_secs(self.shared.options.boot_timeout_secs * 2);
+        let span = tracing::info_span!("recover", workspace = %self.id);
+        CallCx::internal(SessionId::new(), patience, Default::default(), span)
     }
 
     /// Publishes an event of this workspace.

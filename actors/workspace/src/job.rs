@@ -1,8 +1,8 @@
-//! Actor of a background job, which follows it until it ends.
+//! Background jobs of a workspace: each has an actor that follows it until it ends.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use hivekeep_kernel::{Context, Entity, Fault, JobId};
+use hivekeep_kernel::{Address, Children, Context, Entity, Fault, JobId, RestartPolicy};
 use hivekeep_link::{CallTerms, LinkError};
 use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
 use serde_json::json;
@@ -10,12 +10,46 @@ use tokio::sync::watch;
 
 use crate::{
     handle::WorkspaceHandle,
+    link_state::LinkState,
     records::{ProcessExit, Record},
-    workspace::LinkState,
 };
 
 /// Interval between looks at a job whose end was not announced.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// The jobs of a workspace that an actor follows.
+#[derive(Default)]
+pub(crate) struct Jobs(HashMap<JobId, Address<Msg>>);
+
+impl Jobs {
+    /// Has an actor follow a job, unless one does.
+    pub(crate) fn follow(&mut self, children: &mut Children, seed: Seed) -> Result<(), Fault> {
+        let job = seed.job;
+        if self.0.contains_key(&job) {
+            return Ok(());
+        }
+        let name = job.to_string();
+        let address = children.address(&name, "job", RestartPolicy::ENTITY);
+        children.start::<Job>(&name, RestartPolicy::ENTITY, &address, seed)?;
+        self.0.insert(job, address);
+        Ok(())
+    }
+
+    /// Handles the guest's event that a job ended: the job's actor asks how.
+    pub(crate) fn ended_in_guest(&self, job: &str) {
+        let address = job.parse().ok().and_then(|job: JobId| self.0.get(&job));
+        if let Some(address) = address {
+            let _ended_already = address.send(Msg::Look);
+        }
+    }
+
+    /// Forgets a job by the name of its actor, which is gone.
+    pub(crate) fn gone(&mut self, name: &str) {
+        if let Ok(job) = name.parse() {
+            self.0.remove(&job);
+        }
+    }
+}
 
 /// Messages to a job's actor.
 pub enum Msg {

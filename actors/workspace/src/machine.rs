@@ -7,7 +7,10 @@ use hivekeep_kernel::{Address, Context, Entity, Fault, Room};
 use hivekeep_machine::{Driver, MachineHandle};
 use tokio::sync::watch;
 
-use crate::workspace::{self, LinkState};
+use crate::{
+    link_state::LinkState,
+    messages::{MachineMsg, Msg},
+};
 
 /// How often the machine's memory on the host is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
@@ -20,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub(crate) struct Seed {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) handle: MachineHandle,
-    pub(crate) workspace: Address<workspace::Msg>,
+    pub(crate) workspace: Address<Msg>,
     pub(crate) link_state: watch::Receiver<LinkState>,
     pub(crate) room: Room,
     /// Folder of the machine's disk.
@@ -47,7 +50,7 @@ impl Entity for Machine {
         });
         let _detached = me.workers.spawn(async move {
             let exit = driver.watch(&handle).await;
-            let _workspace_gone = workspace.send(workspace::Msg::Exited(exit));
+            let _workspace_gone = workspace.send(MachineMsg::Exited(exit).into());
             this.stop("the machine's process ended");
         });
         Ok(Self)
@@ -71,7 +74,7 @@ async fn mind_its_disk(seed: Seed) {
         if answers || !snapshots.is_disk_full(&handle).await.unwrap_or(false) {
             continue;
         }
-        let _workspace_gone = workspace.send(workspace::Msg::DiskFull(handle.process));
+        let _workspace_gone = workspace.send(MachineMsg::DiskFull(handle.process).into());
         if room.shortage(&disks).is_some() {
             continue;
         }

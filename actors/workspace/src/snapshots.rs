@@ -9,6 +9,7 @@
 //! top over the snapshot's layers, so it loses no other snapshot.
 
 pub(crate) mod files;
+mod making;
 mod merging;
 mod ref_counts;
 
@@ -18,7 +19,9 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{JobId, LayerId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use making::{MadeSnapshot, Making};
 pub use merging::Merge;
+pub(crate) use merging::Merger;
 pub(crate) use ref_counts::{Artifact, RefCounts};
 
 use hivekeep_link::LinkToken;

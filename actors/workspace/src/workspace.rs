@@ -5,7 +5,7 @@
 //! Clients see a [`Phase`]. A handler checks each wish against the table in [`crate::activity`]
 //! and, if it is allowed, moves the phase at once: `Stopped` is `Starting` before anything is
 //! started, so that the next wish is judged by what is under way. The work runs beside the mailbox
-//! and ends with [`Msg::Settled`], which has its outcome. So `workspace_info` answers, and a kill
+//! and ends with [`WorkMsg::Settled`], which has its outcome. So `workspace_info` answers, and a kill
 //! works, while a command of ten minutes runs.
 //!
 //! ```text
@@ -18,14 +18,22 @@
 //! # Changes of state
 //!
 //! - The **phase** moves by wishes ([`Workspace::on`]), by the ends of their work, by the end of the
-//!   machine's process ([`Msg::Exited`]), and by a host's disk that has no room ([`Msg::DiskFull`]).
+//!   machine's process, and by a host's disk that has no room ([`MachineMsg`](crate::messages::MachineMsg)).
 //! - The **activity** begins in the handler of a wish that has disk or machine to itself, and ends with
-//!   [`Msg::Finished`] or, for a machine that is taken up, with the phase `Starting`.
-//! - The **durable state** moves with [`Msg::Recorded`] alone: a handler sees one state all through.
+//!   [`WorkMsg::Finished`] or, for a machine that is taken up, with the phase `Starting`.
+//! - The **durable state** moves with [`WorkMsg::Recorded`] alone: a handler sees one state all through.
 //!   Workers commit through a [`WorkspaceHandle`] and go on when this actor has taken the state up.
 //! - The **link's state** is watched by all who want to reach the guest; a child of this actor keeps it.
 //! - Messages that need the guest of a parked machine are held back, wake it once, and are judged again
-//!   after that (`workspace/sleeping.rs`).
+//!   after that (`workspace/wake.rs`).
+//!
+//! # Parts
+//!
+//! [`Workspace`] has the parts of the state, each a type with methods of its own. A feature's handlers
+//! are functions that take the workspace; work beside the mailbox takes its [`WorkspaceHandle`]. This
+//! file alone knows all features: it hands each its messages, and settles what their work leaves.
+//!
+//! [`WorkspaceHandle`]: crate::handle::WorkspaceHandle
 //!
 //! # What can fail
 //!
@@ -44,67 +52,52 @@ mod backup;
 mod boot;
 mod bring_up;
 mod claim;
-mod describe;
-mod destroy;
+pub(crate) mod describe;
+pub(crate) mod destroy;
 mod ending;
 pub(crate) mod entry_point;
 pub(crate) mod env;
 pub(crate) mod exec;
-mod files;
+pub(crate) mod files;
 mod first_link;
 mod fork_source;
-mod git;
-mod guest_events;
-mod halt;
+pub(crate) mod halt;
 mod identity;
 mod images;
 pub(crate) mod jobs;
-mod lifetime;
-mod link_state;
+pub(crate) mod lifetime;
+mod link;
 mod merge;
-mod messages;
 mod network;
-mod park;
-mod policy;
-mod port_url;
+pub(crate) mod park;
+pub(crate) mod policy;
+pub(crate) mod port_url;
 pub(crate) mod prepare;
 mod recover;
-mod rewind;
-mod sleeping;
-mod snapshot;
+pub(crate) mod rewind;
+pub(crate) mod snapshot;
+pub(crate) mod start;
 mod state;
 mod status;
-mod take_down;
+pub(crate) mod take_down;
 mod tasks;
-mod transfer;
+pub(crate) mod transfer;
+mod unfinished;
 pub(crate) mod user;
 mod volumes;
 mod waiting;
 mod wake;
 
-use std::sync::Arc;
+use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, ToolCall, children::ChildOutcome, serve};
+use serde_json::json;
 
-use hivekeep_kernel::{
-    ChildEnd, Children, Context, Entity, Fault, children::ChildOutcome, serve,
-    supervise::RestartCounter, workers::Workers,
-};
-use tokio::sync::watch;
-use tokio_util::task::TaskTracker;
-
-use bring_up::internal_cx;
 pub(crate) use images::image_name;
-pub(crate) use link_state::{LinkState, usable};
-pub(crate) use messages::{
-    Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, ParkMsg, SnapshotRequest, TaskMsg,
-};
 pub(crate) use state::{Seed, Workspace, WorkspaceManager};
 
-use self::{ending::Ending, waiting::Sleeping};
 use crate::{
     activity::Activity,
-    handle::WorkspaceHandle,
+    messages::{GuestMsg, LifecycleMsg, LinkMsg, Msg, OwnerMsg, TaskMsg, WorkMsg},
     phase::Phase,
-    tasks::{Pace, ResultCache},
     tools,
 };
 
@@ -113,110 +106,43 @@ impl Entity for Workspace {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let Seed { id, shared, manager } = seed;
-        let ledger = shared.logs.begin(id).await.map_err(|error| Fault::new(error.to_text()))?;
-        let children =
-            Children::new(me.address.probe().path(), shared.daemon.census.clone(), me.cell.clone());
-        let crashes = RestartCounter::new(shared.options.machine_policy());
-        let handle = WorkspaceHandle { id, shared, actor: me.address.clone() };
-        let (link_state, _) = watch::channel(LinkState::Absent);
-        let (token, _) = watch::channel(ledger.plan.token.clone());
-        let mut workspace = Self {
-            me,
-            handle,
-            manager,
-            ledger,
-            phase: Phase::Creating,
-            reason: None,
-            children,
-            machine: None,
-            unrecorded: None,
-            ended: None,
-            jobs: Default::default(),
-            link_state,
-            task_hints: watch::channel(0).0,
-            results: ResultCache::default(),
-            links: 0,
-            pace: Pace::default(),
-            token,
-            activity: Activity::Idle,
-            forwarding: Arc::default(),
-            adopting: false,
-            ending: Ending::default(),
-            sleeping: Sleeping::default(),
-            merger: None,
-            ops: Workers::default(),
-            removals: TaskTracker::new(),
-            crashes,
-        };
-        workspace.recover();
+        let ledger = seed.shared.logs.begin(seed.id).await;
+        let ledger = ledger.map_err(|error| Fault::new(error.to_text()))?;
+        let mut workspace = Self::new(me, seed, ledger);
+        recover::recover(&mut workspace);
         Ok(workspace)
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
-        let Some(message) = self.hold_back(message) else { return Ok(()) };
+        let message = match self.wants_guest(&message) {
+            true => wake::hold_back(self, message),
+            false => Some(message),
+        };
+        let Some(message) = message else { return Ok(()) };
         match message {
             Msg::Tool(call) => {
                 let ops = self.ops.clone();
                 serve::serve(self, tools::OF_WORKSPACE, &ops, call);
             }
-            Msg::Recorded(taken_up) => {
-                self.take_up();
-                let _asker_gone = taken_up.send(());
-            }
-            Msg::Create(cx, reply) => self.create(cx, reply),
-            Msg::Launched(handle) => self.unrecorded = Some(handle),
-            Msg::Attach(handle, token, reply) => {
-                self.attach(*handle, token)?;
-                let _asker_gone = reply.send(self.link_state.subscribe());
-            }
-            Msg::Detach(reply) => {
-                self.detach("told to let go of the machine");
-                let recorded = || self.ledger.handle().cloned().map(Box::new);
-                let handle = self.unrecorded.take().or_else(recorded);
-                let _asker_gone = reply.send(handle);
-            }
-            Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
-            Msg::Finished(activity) => {
-                self.finished(activity);
-                self.wake_if_wanted();
-            }
-            Msg::Prepare(ask) => self.preparation(ask),
-            Msg::Backup(ask) => self.backup(ask),
-            Msg::Merge(ask) => self.merging(ask),
-            Msg::Snapshot(request) => self.snapshot_for(*request),
-            Msg::ForkSource { session, snapshot, reply } => {
-                let _asker_gone = reply.send(self.fork_source(session, &snapshot));
-            }
-            Msg::Settled(phase, reason) => self.settle(phase, reason)?,
-            Msg::FollowJobs => self.follow_jobs()?,
-            Msg::Exited(exit) => self.machine_exited(exit),
-            Msg::LeftEnded(process, exit) => self.left_ended(process, &exit),
-            Msg::DiskFull(process) => self.disk_full(process),
-            Msg::Answers(process) => self.answers(process),
+            Msg::Work(news) => self.work(news)?,
+            Msg::Lifecycle(ask) => self.lifecycle(ask),
+            Msg::Machine(news) => attach::handle(self, news)?,
             Msg::Link(news) => self.link_news(news)?,
-            Msg::GuestEvent(event) => self.guest_event(event),
-            Msg::Tasks(ask) => self.task_ask(ask),
-            Msg::LifetimeOver => self.lifetime_over(),
-            Msg::EndTried(error) => self.end_tried(error),
-            Msg::Adopt(adopt) => self.adopt(adopt),
-            Msg::Adopted => {
-                self.adopting = false;
-                self.wake_if_wanted();
+            Msg::Guest(GuestMsg::Enter(cx, reply)) => files::enter(self, &cx, reply),
+            Msg::Guest(GuestMsg::Exec(request)) => exec::exec_for(self, *request),
+            Msg::Guest(GuestMsg::FollowJobs) => jobs::follow(self)?,
+            Msg::Tasks(ask) => tasks::handle(self, ask),
+            Msg::Snapshots(ask) => backup::handle(self, ask),
+            Msg::Merge(ask) => merge::handle(self, ask),
+            Msg::Park(news) => park::handle(self, news),
+            Msg::Lifetime(news) => lifetime::handle(self, news),
+            Msg::Owner(OwnerMsg::Adopt(adopt)) => adoption::adopt(self, adopt),
+            Msg::Owner(OwnerMsg::Adopted) => {
+                self.status.adopting = false;
+                wake::wake_if_wanted(self);
             }
-            Msg::Park(news) => self.park_news(news),
-            Msg::LookIdle => self.look_idle(),
-            Msg::ParkIdle(asked_at) => self.park_idle(asked_at),
-            Msg::Enter(cx, reply) => self.enter(&cx, reply),
-            Msg::Exec(request) => self.exec_for(*request),
-            Msg::Stop(done) => self.stop_for_daemon(done),
-            Msg::Claim(wish) => self.claim(wish),
-            Msg::Rehearse(done) => self.rehearse(done),
-            Msg::Discard(done) => self.discard(done),
-            Msg::Forget if self.phase == Phase::Failed => self.undo("workspace.forgotten"),
-            Msg::Abandon if self.phase == Phase::Creating => self.undo("workspace.create_undone"),
-            Msg::Forget | Msg::Abandon => {}
-            Msg::RestartDue => self.restart_due(),
+            Msg::Pooled(ask) => claim::handle(self, ask),
+            Msg::Prepare(ask) => prepare::handle(self, ask),
         }
         Ok(())
     }
@@ -224,17 +150,106 @@ impl Entity for Workspace {
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         match self.children.handle_end(end)? {
             ChildOutcome::GaveUp { name, reason } => {
-                self.handle.publish(
-                    "actor.gave_up",
-                    serde_json::json!({ "actor": name, "reason": reason }),
-                );
+                self.handle.publish("actor.gave_up", json!({ "actor": name, "reason": reason }));
             }
-            ChildOutcome::Gone { name, .. } => {
-                if let Ok(job) = name.parse() {
-                    self.jobs.remove(&job);
+            ChildOutcome::Gone { name, .. } => self.jobs.gone(&name),
+            ChildOutcome::Restarting { .. } | ChildOutcome::Stranger => {}
+        }
+        Ok(())
+    }
+}
+
+impl Workspace {
+    /// Whether a message needs the guest, and comes from a session that may use it.
+    fn wants_guest(&self, message: &Msg) -> bool {
+        match message {
+            Msg::Tool(ToolCall { tool, cx, .. }) => {
+                tools::wants_guest(tool.name) && self.authorize_session(cx.session).is_ok()
+            }
+            Msg::Guest(GuestMsg::Enter(cx, _)) => self.authorize_session(cx.session).is_ok(),
+            Msg::Guest(GuestMsg::Exec(request)) => self.authorize_session(request.session).is_ok(),
+            Msg::Tasks(TaskMsg::Access { .. }) => true,
+            _ => false,
+        }
+    }
+
+    fn work(&mut self, news: WorkMsg) -> Result<(), Fault> {
+        match news {
+            WorkMsg::Recorded(taken_up) => {
+                self.take_up();
+                let _asker_gone = taken_up.send(());
+            }
+            WorkMsg::Finished(activity) => {
+                self.status.finished(activity);
+                wake::wake_if_wanted(self);
+            }
+            WorkMsg::Settled(phase, reason) => self.settle(phase, reason)?,
+        }
+        Ok(())
+    }
+
+    fn lifecycle(&mut self, ask: LifecycleMsg) {
+        match ask {
+            LifecycleMsg::Create(cx, reply) => start::create(self, *cx, reply),
+            LifecycleMsg::Stop(done) => take_down::stop_for_daemon(self, done),
+            LifecycleMsg::Forget if self.status.phase == Phase::Failed => {
+                destroy::undo(self, "workspace.forgotten");
+            }
+            LifecycleMsg::Abandon if self.status.phase == Phase::Creating => {
+                destroy::undo(self, "workspace.create_undone");
+            }
+            LifecycleMsg::Forget | LifecycleMsg::Abandon => {}
+            LifecycleMsg::RestartDue => start::restart_due(self),
+            LifecycleMsg::Answers(process) => recover::answers(self, process),
+        }
+    }
+
+    fn link_news(&mut self, news: LinkMsg) -> Result<(), Fault> {
+        match news {
+            LinkMsg::OwnToken => self.link.set_token(self.ledger.plan.token.clone()),
+            LinkMsg::Event(event) => link::guest_event(self, event),
+            LinkMsg::Changed(change) => {
+                let answers = link::changed(self, change);
+                if answers && self.status.phase == Phase::HostDiskFull {
+                    self.goes_on()?;
                 }
             }
-            ChildOutcome::Restarting { .. } | ChildOutcome::Stranger => {}
+        }
+        Ok(())
+    }
+
+    /// Settles a machine whose guest answers again: the host's disk has room.
+    fn goes_on(&mut self) -> Result<(), Fault> {
+        self.settle(Phase::Running, None)?;
+        self.handle.publish("workspace.goes_on", json!({}));
+        if let Some(link) = self.link.up() {
+            // The guest's clock stood still as well.
+            link::relinked(self, link);
+        }
+        Ok(())
+    }
+
+    /// Ends a change of phase.
+    fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
+        // A machine may have ended between the last step of its start and now.
+        self.status.finished(Activity::Reattaching);
+        let stands = matches!(phase, Phase::Running | Phase::Paused | Phase::HostDiskFull);
+        let gone = stands && self.machine.watched.is_none();
+        self.status.reason = reason;
+        // A workspace whose memory is on the disk is parked, not stopped.
+        let phase = if phase == Phase::Stopped { self.at_rest() } else { phase };
+        if gone {
+            self.status.reason = Some("the machine ended right after its start".to_owned());
+            self.set_phase(Phase::Crashed);
+        } else {
+            self.set_phase(phase);
+        }
+        match self.status.phase {
+            Phase::Running => jobs::follow(self)?,
+            Phase::Crashed => attach::watch_what_is_left(self),
+            // Most often there is nothing to merge.
+            Phase::Stopped => drop(merge::begin_merging(self)),
+            _ => {}
         }
         Ok(())
     }

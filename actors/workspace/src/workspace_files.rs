@@ -19,11 +19,8 @@ use hivekeep_protocol::{
 use tokio::sync::oneshot;
 
 use crate::{
-    codes,
-    long_poll::ask_after_a_wait,
-    phase::Phase,
-    shared::Shared,
-    workspace::{Msg, user::other_than_root},
+    codes, long_poll::ask_after_a_wait, messages::GuestMsg, phase::Phase, shared::Shared,
+    workspace::user::other_than_root,
 };
 
 /// Folder of a guest that relative paths begin at.
@@ -46,7 +43,7 @@ impl WorkspaceFilesHandle {
         let address = self.0.directory.card(&id.to_string())?.address;
         let (reply, link) = oneshot::channel();
         // The actor checks the owner, and waits for a link that is being made.
-        address.send(Msg::Enter(cx.clone(), reply))?;
+        address.send(GuestMsg::Enter(Box::new(cx.clone()), reply).into())?;
         let gone = |_| ToolError::internal("the workspace's actor ended over the call");
         cx.guard(async { link.await.map_err(gone)? }).await
     }

@@ -10,7 +10,7 @@ use hivekeep_kernel::{
 use hivekeep_link::{CallTerms, Link, link_error};
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{shared::Shared, workspace::Msg};
+use crate::{messages::GuestMsg, shared::Shared};
 
 /// Interval between looks for a workspace that is not known yet.
 const LOOK_AGAIN_IN: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ impl WorkspacePortsHandle {
     async fn link(&self, cx: &CallCx, workspace: WorkspaceId) -> Result<Link, ToolError> {
         let address = self.0.directory.card(&workspace.to_string())?.address;
         let (reply, link) = oneshot::channel();
-        address.send(Msg::Enter(cx.clone(), reply))?;
+        address.send(GuestMsg::Enter(Box::new(cx.clone()), reply).into())?;
         let gone = |_| ToolError::internal("the workspace's actor ended over the call");
         cx.guard(async { link.await.map_err(gone)? }).await
     }

@@ -10,6 +10,7 @@ mod messages;
 mod network;
 mod parallel;
 mod prepare;
+mod reserve;
 mod room;
 mod spawn;
 mod state;

@@ -24,9 +24,10 @@ use crate::{
     handle::WorkspaceHandle,
     ledger::Ledger,
     long_poll::ask_after_a_wait,
+    messages::GuestMsg,
     phase::Phase,
     records::{ProcessEntry, ProcessExit, Record},
-    workspace::{self, jobs::has_room_for_a_job, user::as_user},
+    workspace::{jobs::has_room_for_a_job, user::as_user},
 };
 
 /// Processes of a workspace that are shown after their end.
@@ -319,7 +320,7 @@ impl Starting {
         entry.pid = started.pid;
         let record = Record::ProcessStarted { job, pid: started.pid };
         workspace.commit(vec![record], Some(("job.started", json!({ "job_id": job })))).await?;
-        let _actor_follows = workspace.actor.send(workspace::Msg::FollowJobs);
+        let _actor_follows = workspace.actor.send(GuestMsg::FollowJobs.into());
         let found = Found { id: job, workspace, entry, may_run: true };
         Ok(PlaceProcess { state: ProcessState::Running, ..found.shown(None) })
     }

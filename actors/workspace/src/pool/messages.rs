@@ -6,10 +6,10 @@ use tokio::sync::oneshot;
 use super::stock::Outcome;
 use crate::{
     api::pool::PoolReport,
+    messages,
     phase::Phase,
     records::{MadeOf, WorkspaceSpec},
     traffic::Passing,
-    workspace,
 };
 
 /// Messages to the pool.
@@ -21,7 +21,7 @@ pub enum Msg {
         /// Digest of what the machine must be made from.
         made_of: MadeOf,
         /// Answered with the machine, if there is one.
-        taken: oneshot::Sender<Option<(WorkspaceId, Address<workspace::Msg>)>>,
+        taken: oneshot::Sender<Option<(WorkspaceId, Address<messages::Msg>)>>,
     },
     /// A machine that was given away is of no use: remove it.
     Spoilt {

@@ -12,11 +12,11 @@ use crate::{
     codes,
     directory::DirectoryEntry,
     fork_source::ForkSource,
+    messages::{LifecycleMsg, PooledMsg, SnapshotMsg, SnapshotRequest},
     phase::Phase,
     records::Planned,
     shared::Shared,
     traffic::Passing,
-    workspace::{self, SnapshotRequest},
     workspaces::{self, make_one},
 };
 
@@ -91,7 +91,7 @@ impl Work {
             let card = self.wait(id, settled).await?;
             self.fork_source(&card).await?;
             if card.phase != Phase::Stopped {
-                card.address.ask(PATIENCE, workspace::Msg::Stop).await?;
+                card.address.ask(PATIENCE, |done| LifecycleMsg::Stop(done).into()).await?;
                 self.wait(id, |phase| phase == Phase::Stopped).await?;
             }
             Ok::<_, ToolError>(())
@@ -148,7 +148,7 @@ impl Work {
         self.make(plan).await?;
         let rehearsed = async {
             let card = self.wait(id, |phase| phase == Phase::Running).await?;
-            card.address.ask(PATIENCE, workspace::Msg::Rehearse).await?
+            card.address.ask(PATIENCE, |done| PooledMsg::Rehearse(done).into()).await?
         };
         let rehearsed = rehearsed.await;
         if rehearsed.is_err() {
@@ -171,7 +171,7 @@ impl Work {
         let card = self.wait(id, |phase| phase == Phase::Running).await?;
         let (cx, session, name) = (self.cx(), card.planned_by, SNAPSHOT.to_owned());
         let saving = |reply| {
-            workspace::Msg::Snapshot(Box::new(SnapshotRequest { cx, session, name, reply }))
+            SnapshotMsg::Make(Box::new(SnapshotRequest { cx, session, name, reply })).into()
         };
         card.address.ask(PATIENCE, saving).await??;
         Ok(())
@@ -179,14 +179,15 @@ impl Work {
 
     async fn fork_source(&self, card: &DirectoryEntry) -> Result<ForkSource, ToolError> {
         let (session, snapshot) = (card.planned_by, SNAPSHOT.to_owned());
-        let asking = |reply| workspace::Msg::ForkSource { session, snapshot, reply };
+        let asking = |reply| SnapshotMsg::ForkSource { session, snapshot, reply }.into();
         card.address.ask(PATIENCE, asking).await?
     }
 
     /// Removes a machine; true when nothing of it is left.
     pub(super) async fn discard(&self, id: WorkspaceId) -> bool {
         let Some(card) = self.shared.directory.any(id) else { return true };
-        let outcome = match card.address.ask(DISCARD_PATIENCE, workspace::Msg::Discard).await {
+        let discard = |done| PooledMsg::Discard(done).into();
+        let outcome = match card.address.ask(DISCARD_PATIENCE, discard).await {
             Ok(outcome) => outcome,
             Err(error) => Err(error.into()),
         };

@@ -1,4 +1,4 @@
-//! Choice of two layers that nothing tells apart. Pure.
+//! Choice of two layers that nothing tells apart, and the handle of a merge that is under way.
 //!
 //! ```text
 //!  image ◄── a ◄── b ◄── c ◄── top      b ended a snapshot that was deleted: whoever stands
@@ -8,6 +8,7 @@
 
 use hivekeep_kernel::LayerId;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::{DiskLayers, Tree};
 
@@ -53,5 +54,24 @@ impl Merge {
         if let Some(at) = at {
             chain.splice(at..at + 2, [self.into]);
         }
+    }
+}
+
+/// A merge of layers that runs beside the mailbox.
+pub(crate) struct Merger {
+    pub(crate) wanted: CancellationToken,
+    pub(crate) ended: CancellationToken,
+}
+
+impl Merger {
+    /// Cancels the merge, without waiting for its end.
+    pub(crate) fn cancel(&self) {
+        self.wanted.cancel();
+    }
+
+    /// Cancels the merge; the future resolves once it writes no more records.
+    pub(crate) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.wanted.cancel();
+        self.ended.clone().cancelled_owned()
     }
 }

@@ -14,9 +14,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     codes,
+    link_state::usable,
+    messages::{GuestAccess, Msg, TaskMsg},
     phase::Phase,
     shared::Shared,
-    workspace::{self, GuestAccess, TaskMsg, usable},
 };
 
 /// A workspace's actor answers at once, unless it is being started anew.
@@ -32,7 +33,7 @@ impl TasksHandle {
         Self(workspaces)
     }
 
-    fn address(&self, id: WorkspaceId) -> Result<Address<workspace::Msg>, ToolError> {
+    fn address(&self, id: WorkspaceId) -> Result<Address<Msg>, ToolError> {
         let card = self.0.directory.any(id).filter(|card| card.pool.is_none());
         card.map(|card| card.address).ok_or_else(|| {
             ToolError::not_found(
@@ -51,7 +52,7 @@ impl TasksHandle {
         id: WorkspaceId,
         ask: impl FnOnce(oneshot::Sender<Result<GuestAccess, ToolError>>) -> TaskMsg,
     ) -> Result<(TaskQueueClient, Vec<(String, String)>), ToolError> {
-        let ask = |reply| workspace::Msg::Tasks(ask(reply));
+        let ask = |reply| ask(reply).into();
         let sleeps = self.0.directory.any(id).is_some_and(|card| card.phase == Phase::Parked);
         let boot = Duration::from_secs(self.0.options.boot_timeout_secs);
         let patience = if sleeps { ACTOR_PATIENCE + boot } else { ACTOR_PATIENCE };
@@ -82,7 +83,7 @@ impl Tasks for TasksHandle {
         limit: u32,
         sent: &BTreeMap<String, String>,
     ) -> Result<TaskPage, ToolError> {
-        let ask = |reply| workspace::Msg::Tasks(TaskMsg::Cached { after, limit, reply });
+        let ask = |reply| TaskMsg::Cached { after, limit, reply }.into();
         match self.address(id)?.ask(ACTOR_PATIENCE, ask).await? {
             Some(page) => tasks::pushed_results(after, limit, page, sent),
             None => self.delivery(id).await?.results(after, limit, sent).await,
@@ -104,7 +105,7 @@ impl Tasks for TasksHandle {
     }
 
     async fn hints(&self, id: WorkspaceId) -> Result<TaskHints, ToolError> {
-        let ask = |reply| workspace::Msg::Tasks(TaskMsg::Hints(reply));
+        let ask = |reply| TaskMsg::Hints(reply).into();
         Ok(self.address(id)?.ask(ACTOR_PATIENCE, ask).await?)
     }
 }

@@ -4,18 +4,18 @@ use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 
 use crate::{
     api::execution::{EnvSet, Exec, ExecBackground, ExecResult, JobAction, JobView, SetEnv},
-    workspace::Workspace,
+    workspace::{Workspace, env, exec, jobs},
 };
 
 tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace_id;
-    exec: Exec => ExecResult = Workspace::exec {
+    exec: Exec => ExecResult = exec::exec {
         title: "Run a command", rate: RateClass::Exec, open_world: true, timeout_secs: 120,
         result_budget_bytes: 40 * 1024 * 1024,
     };
-    exec_background: ExecBackground => JobView = Workspace::on_exec_background {
+    exec_background: ExecBackground => JobView = on_exec_background {
         title: "Background jobs", rate: RateClass::Exec, open_world: true, weight: start_takes_one,
     };
-    set_env: SetEnv => EnvSet = Workspace::set_env {
+    set_env: SetEnv => EnvSet = env::set_env {
         title: "Set environment variables", effect: Idempotent,
     };
 }
@@ -25,20 +25,20 @@ fn start_takes_one(input: &serde_json::Value) -> u32 {
     u32::from(input.get("action").and_then(|action| action.as_str()) == Some("start"))
 }
 
-impl Workspace {
-    fn on_exec_background(
-        &mut self,
-        cx: &CallCx,
-        input: ExecBackground,
-    ) -> Result<Reply<JobView>, ToolError> {
-        match input.action {
-            JobAction::Start { command, workdir, user, env } => {
-                self.job_start(cx, command, workdir, user, env.unwrap_or_default())
-            }
-            JobAction::Poll { job_id, stdout_from, stderr_from } => {
-                self.job_poll(cx, job_id, stdout_from.unwrap_or(0), stderr_from.unwrap_or(0))
-            }
-            JobAction::Kill { job_id, signal } => self.job_kill(cx, job_id, signal.unwrap_or(9)),
+fn on_exec_background(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: ExecBackground,
+) -> Result<Reply<JobView>, ToolError> {
+    match input.action {
+        JobAction::Start { command, workdir, user, env } => {
+            jobs::job_start(state, cx, command, workdir, user, env.unwrap_or_default())
+        }
+        JobAction::Poll { job_id, stdout_from, stderr_from } => {
+            jobs::job_poll(state, cx, job_id, stdout_from.unwrap_or(0), stderr_from.unwrap_or(0))
+        }
+        JobAction::Kill { job_id, signal } => {
+            jobs::job_kill(state, cx, job_id, signal.unwrap_or(9))
         }
     }
 }

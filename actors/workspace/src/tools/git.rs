@@ -7,12 +7,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use hivekeep_git::{
-    self as git, CallCredential, CloneWish, CommitWish, DiffWish, FetchRef, FetchWish, GitUrl,
+    self as git, CallCredential, CloneWish, CommitWish, DiffWish, FetchRef, FetchWish, Git, GitUrl,
     PushWish,
     api::{GitCloned, GitCommitted, GitDiffed, GitFetched, GitPushed, GitStatusResult},
 };
 
-use crate::{api::execution::MAX_TIMEOUT_SECS, workspace::Workspace};
+use crate::{
+    api::execution::MAX_TIMEOUT_SECS,
+    workspace::{Workspace, env::environment, user::other_than_root},
+};
 
 /// Clone a repository in a running workspace. A server that asks who one is gets
 /// `credential`, or what the operator configured for it; neither is ever written
@@ -198,120 +201,137 @@ fn diff_bytes() -> u64 {
 }
 
 tools! { pub FAMILY: "git" for Workspace, addressed workspace by workspace_id;
-    git_clone: GitClone => GitCloned = Workspace::on_git_clone {
+    git_clone: GitClone => GitCloned = on_git_clone {
         title: "Clone a repository", rate: RateClass::Exec, open_world: true, timeout_secs: 330,
     };
-    git_fetch: GitFetch => GitFetched = Workspace::on_git_fetch {
+    git_fetch: GitFetch => GitFetched = on_git_fetch {
         title: "Fetch from a remote", rate: RateClass::Exec, open_world: true, timeout_secs: 330,
     };
-    git_status: GitStatus => GitStatusResult = Workspace::on_git_status {
+    git_status: GitStatus => GitStatusResult = on_git_status {
         title: "Status of a repository", effect: Read, rate: RateClass::Exec, timeout_secs: 150,
     };
-    git_commit: GitCommit => GitCommitted = Workspace::on_git_commit {
+    git_commit: GitCommit => GitCommitted = on_git_commit {
         title: "Commit changes", rate: RateClass::Exec, timeout_secs: 300,
     };
-    git_push: GitPush => GitPushed = Workspace::on_git_push {
+    git_push: GitPush => GitPushed = on_git_push {
         title: "Push a branch", effect: Destroy, risk: Risk::Medium, rate: RateClass::Exec,
         open_world: true, timeout_secs: 150,
     };
-    git_diff: GitDiff => GitDiffed = Workspace::on_git_diff {
+    git_diff: GitDiff => GitDiffed = on_git_diff {
         title: "Show what differs", effect: Read, rate: RateClass::Exec, timeout_secs: 150,
     };
 }
 
-impl Workspace {
-    fn on_git_clone(
-        &mut self,
-        cx: &CallCx,
-        input: GitClone,
-    ) -> Result<Reply<GitCloned>, ToolError> {
-        let url = GitUrl::parse(input.url.expose())?;
-        let login = self.login_for(&url, input.credential.as_ref())?;
-        let wish = CloneWish {
-            url,
-            login,
-            path: git::path(input.path.as_deref())?,
-            branch: input.branch,
-            depth: input.depth,
-            sparse_paths: input.sparse_paths,
-            timeout: Duration::from_secs(input.timeout_secs),
-        };
-        wish.check()?;
-        let user = self.user(input.user)?;
-        let (git, cx) = (self.git(cx, "/".to_owned())?, cx.clone());
-        Ok(Reply::later(async move {
-            cx.guard(async { git::clone(git.await?.as_user(user), wish).await }).await
-        }))
-    }
+/// The guest's git in a folder, once there is a link, as the owner of the repository there.
+///
+/// # Errors
+/// When the workspace does not run.
+fn opened(
+    state: &Workspace,
+    cx: &CallCx,
+    dir: String,
+) -> Result<impl Future<Output = Result<Git, ToolError>> + Send + use<>, ToolError> {
+    let env = environment(&state.ledger, cx.trace.as_ref(), Default::default())?;
+    let link = state.guest(cx)?;
+    let ca_file = state.handle.shared.git.ca_file.clone();
+    Ok(async move { Ok(Git::new(link.await?, dir, env).trusting(ca_file)) })
+}
 
-    fn on_git_fetch(
-        &mut self,
-        cx: &CallCx,
-        input: GitFetch,
-    ) -> Result<Reply<GitFetched>, ToolError> {
-        let wish = FetchWish {
-            what: input.what()?,
-            keep_refs: input.keep_refs,
-            remote: input.remote,
-            depth: input.depth,
-            credential: input.credential,
-            timeout: Duration::from_secs(input.timeout_secs),
-        };
-        wish.check()?;
-        let (git, cx) = (self.git(cx, git::path(Some(&input.path))?)?, cx.clone());
-        let options = self.git_options();
-        Ok(Reply::later(async move {
-            cx.guard(async { git::fetch(git.await?, &options, wish).await }).await
-        }))
-    }
+fn on_git_clone(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: GitClone,
+) -> Result<Reply<GitCloned>, ToolError> {
+    let url = GitUrl::parse(input.url.expose())?;
+    let login = state.handle.shared.git.login_for(&url, input.credential.as_ref())?;
+    let wish = CloneWish {
+        url,
+        login,
+        path: git::path(input.path.as_deref())?,
+        branch: input.branch,
+        depth: input.depth,
+        sparse_paths: input.sparse_paths,
+        timeout: Duration::from_secs(input.timeout_secs),
+    };
+    wish.check()?;
+    let user = other_than_root(&state.ledger, input.user)?;
+    let (git, cx) = (opened(state, cx, "/".to_owned())?, cx.clone());
+    Ok(Reply::later(async move {
+        cx.guard(async { git::clone(git.await?.as_user(user), wish).await }).await
+    }))
+}
 
-    fn on_git_status(
-        &mut self,
-        cx: &CallCx,
-        input: GitStatus,
-    ) -> Result<Reply<GitStatusResult>, ToolError> {
-        let (git, cx) = (self.git(cx, git::path(input.path.as_deref())?)?, cx.clone());
-        Ok(Reply::later(async move { cx.guard(async { git::status(&git.await?).await }).await }))
-    }
+fn on_git_fetch(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: GitFetch,
+) -> Result<Reply<GitFetched>, ToolError> {
+    let wish = FetchWish {
+        what: input.what()?,
+        keep_refs: input.keep_refs,
+        remote: input.remote,
+        depth: input.depth,
+        credential: input.credential,
+        timeout: Duration::from_secs(input.timeout_secs),
+    };
+    wish.check()?;
+    let (git, cx) = (opened(state, cx, git::path(Some(&input.path))?)?, cx.clone());
+    let options = state.handle.shared.git.clone();
+    Ok(Reply::later(async move {
+        cx.guard(async { git::fetch(git.await?, &options, wish).await }).await
+    }))
+}
 
-    fn on_git_commit(
-        &mut self,
-        cx: &CallCx,
-        input: GitCommit,
-    ) -> Result<Reply<GitCommitted>, ToolError> {
-        let GitCommit { path, message, add_all, author_name, author_email, .. } = input;
-        let wish = CommitWish { message, add_all, author_name, author_email };
-        wish.check()?;
-        let (git, cx) = (self.git(cx, git::path(Some(&path))?)?, cx.clone());
-        Ok(Reply::later(
-            async move { cx.guard(async { git::commit(git.await?, wish).await }).await },
-        ))
-    }
+fn on_git_status(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: GitStatus,
+) -> Result<Reply<GitStatusResult>, ToolError> {
+    let (git, cx) = (opened(state, cx, git::path(input.path.as_deref())?)?, cx.clone());
+    Ok(Reply::later(async move { cx.guard(async { git::status(&git.await?).await }).await }))
+}
 
-    fn on_git_push(&mut self, cx: &CallCx, input: GitPush) -> Result<Reply<GitPushed>, ToolError> {
-        let wish = PushWish {
-            remote: input.remote,
-            branch: input.branch,
-            force: input.force,
-            set_upstream: input.set_upstream,
-            credential: input.credential,
-            timeout: Duration::from_secs(input.timeout_secs),
-        };
-        wish.check()?;
-        let (git, cx) = (self.git(cx, git::path(Some(&input.path))?)?, cx.clone());
-        let options = self.git_options();
-        Ok(Reply::later(async move {
-            cx.guard(async { git::push(git.await?, &options, wish).await }).await
-        }))
-    }
+fn on_git_commit(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: GitCommit,
+) -> Result<Reply<GitCommitted>, ToolError> {
+    let GitCommit { path, message, add_all, author_name, author_email, .. } = input;
+    let wish = CommitWish { message, add_all, author_name, author_email };
+    wish.check()?;
+    let (git, cx) = (opened(state, cx, git::path(Some(&path))?)?, cx.clone());
+    Ok(Reply::later(async move { cx.guard(async { git::commit(git.await?, wish).await }).await }))
+}
 
-    fn on_git_diff(&mut self, cx: &CallCx, input: GitDiff) -> Result<Reply<GitDiffed>, ToolError> {
-        let GitDiff { path, staged, stat, file_path, max_bytes, .. } = input;
-        let wish = DiffWish { staged, stat, file_path, max_bytes };
-        wish.check()?;
-        let (git, cx) = (self.git(cx, git::path(Some(&path))?)?, cx.clone());
-        Ok(Reply::later(
-            async move { cx.guard(async { git::diff(&git.await?, wish).await }).await },
-        ))
-    }
+fn on_git_push(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: GitPush,
+) -> Result<Reply<GitPushed>, ToolError> {
+    let wish = PushWish {
+        remote: input.remote,
+        branch: input.branch,
+        force: input.force,
+        set_upstream: input.set_upstream,
+        credential: input.credential,
+        timeout: Duration::from_secs(input.timeout_secs),
+    };
+    wish.check()?;
+    let (git, cx) = (opened(state, cx, git::path(Some(&input.path))?)?, cx.clone());
+    let options = state.handle.shared.git.clone();
+    Ok(Reply::later(async move {
+        cx.guard(async { git::push(git.await?, &options, wish).await }).await
+    }))
+}
+
+fn on_git_diff(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: GitDiff,
+) -> Result<Reply<GitDiffed>, ToolError> {
+    let GitDiff { path, staged, stat, file_path, max_bytes, .. } = input;
+    let wish = DiffWish { staged, stat, file_path, max_bytes };
+    wish.check()?;
+    let (git, cx) = (opened(state, cx, git::path(Some(&path))?)?, cx.clone());
+    Ok(Reply::later(async move { cx.guard(async { git::diff(&git.await?, wish).await }).await }))
 }

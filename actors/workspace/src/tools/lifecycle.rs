@@ -9,7 +9,7 @@ use crate::{
         WorkspaceStop, WorkspaceStopped,
     },
     api::lifetime::{LifetimeSet, WorkspaceLifetime},
-    workspace::Workspace,
+    workspace::{Workspace, describe, destroy, lifetime, start, take_down},
     workspaces::Workspaces,
 };
 
@@ -24,20 +24,20 @@ tools! { pub ALL: "workspace lifecycle" for Workspaces, singleton workspaces;
 }
 
 tools! { pub ONE: "workspace lifecycle" for Workspace, addressed workspace by workspace_id;
-    workspace_destroy: WorkspaceDestroy => WorkspaceDestroyed = Workspace::destroy {
+    workspace_destroy: WorkspaceDestroy => WorkspaceDestroyed = destroy::destroy {
         title: "Destroy a workspace", effect: Destroy, risk: Risk::High, timeout_secs: 120,
         told_by: Some("workspace_list"),
     };
-    workspace_start: WorkspaceStart => WorkspaceStarted = Workspace::start_again {
+    workspace_start: WorkspaceStart => WorkspaceStarted = start::start_again {
         title: "Start a workspace", timeout_secs: 300, told_by: Some("workspace_info"),
     };
-    workspace_stop: WorkspaceStop => WorkspaceStopped = Workspace::stop_in_order {
+    workspace_stop: WorkspaceStop => WorkspaceStopped = take_down::stop_in_order {
         title: "Stop a workspace", timeout_secs: 120, told_by: Some("workspace_info"),
     };
-    workspace_lifetime: WorkspaceLifetime => LifetimeSet = Workspace::set_lifetime {
+    workspace_lifetime: WorkspaceLifetime => LifetimeSet = lifetime::set_lifetime {
         title: "Set when a workspace ends", told_by: Some("workspace_info"),
     };
-    workspace_info: WorkspaceInfo => WorkspaceDetails = Workspace::describe {
+    workspace_info: WorkspaceInfo => WorkspaceDetails = describe::describe {
         title: "Describe a workspace", effect: Read,
     };
 }

@@ -8,21 +8,24 @@ use crate::{
         Forked, Halted, Snapshot, SnapshotAction, SnapshotResult, WorkspaceBranch, WorkspaceFork,
         WorkspacePause, WorkspaceResume,
     },
-    workspace::Workspace,
+    workspace::{
+        Workspace, halt, park, rewind,
+        snapshot::{self, deleting, listing},
+    },
     workspaces::Workspaces,
 };
 
 tools! { pub ONE: "snapshots & forking" for Workspace, addressed workspace by workspace_id;
-    snapshot: Snapshot => SnapshotResult = Workspace::on_snapshot {
+    snapshot: Snapshot => SnapshotResult = on_snapshot {
         title: "Snapshots of a workspace", effect: Destroy, risk: Risk::Medium, timeout_secs: 600,
     };
-    workspace_park: WorkspacePark => Parked = Workspace::park {
+    workspace_park: WorkspacePark => Parked = park::park {
         title: "Park a workspace", timeout_secs: 300, told_by: Some("workspace_info"),
     };
-    workspace_pause: WorkspacePause => Halted = Workspace::pause {
+    workspace_pause: WorkspacePause => Halted = halt::pause {
         title: "Pause a workspace",
     };
-    workspace_resume: WorkspaceResume => Halted = Workspace::resume {
+    workspace_resume: WorkspaceResume => Halted = halt::resume {
         title: "Resume a workspace", timeout_secs: 300,
     };
 }
@@ -38,21 +41,19 @@ tools! { pub FORKS: "snapshots & forking" for Workspaces, singleton workspaces;
     };
 }
 
-impl Workspace {
-    fn on_snapshot(
-        &mut self,
-        cx: &CallCx,
-        input: Snapshot,
-    ) -> Result<Reply<SnapshotResult>, ToolError> {
-        match input.action {
-            SnapshotAction::Create { name, include_memory } => {
-                self.snapshot_create(cx, name, include_memory.unwrap_or(false))
-            }
-            SnapshotAction::Restore { name, discard_newer } => {
-                self.snapshot_restore(cx, &name, discard_newer.unwrap_or(false))
-            }
-            SnapshotAction::List => Ok(self.snapshot_list()),
-            SnapshotAction::Delete { name } => self.snapshot_delete(&name),
+fn on_snapshot(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: Snapshot,
+) -> Result<Reply<SnapshotResult>, ToolError> {
+    match input.action {
+        SnapshotAction::Create { name, include_memory } => {
+            snapshot::snapshot_create(state, cx, name, include_memory.unwrap_or(false))
         }
+        SnapshotAction::Restore { name, discard_newer } => {
+            rewind::snapshot_restore(state, cx, &name, discard_newer.unwrap_or(false))
+        }
+        SnapshotAction::List => Ok(listing::snapshot_list(state)),
+        SnapshotAction::Delete { name } => deleting::snapshot_delete(state, &name),
     }
 }

@@ -5,36 +5,40 @@ use std::time::Duration;
 use hivekeep_kernel::{Layer, SessionId, ToolError, ports::Standing};
 use serde_json::json;
 
-use super::{Adopt, Workspace};
-use crate::codes;
-use crate::{directory::unknown, handle::WorkspaceHandle, phase::Want, records::Record};
+use super::Workspace;
+use crate::{
+    codes,
+    directory::unknown,
+    handle::WorkspaceHandle,
+    messages::{Adopt, OwnerMsg},
+    phase::Want,
+    records::Record,
+};
 
 /// Idle time after which a session's workspaces may be taken over.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
 
-impl Workspace {
-    pub(super) fn adopt(&mut self, wish: Adopt) {
-        let Adopt { of_any_user, by, force, reply } = wish;
-        let (owner, user) = (self.ledger.owner, self.ledger.user);
-        if owner == Some(by) {
-            return drop(reply.send(Ok(None)));
-        }
-        let sessions = &self.handle.shared.daemon.sessions;
-        if !of_any_user && !sessions.is_of_user(by, user, owner) {
-            return drop(reply.send(Err(unknown(&self.handle.id.to_string()))));
-        }
-        if let Err(error) = self.on(Want::Adopt) {
-            return drop(reply.send(Err(error)));
-        }
-        self.adopting = true;
-        let workspace = self.handle.clone();
-        let holds = self.ledger.counts().then(|| self.ledger.resources());
-        let _detached = self.ops.spawn(async move {
-            let outcome = take_over(&workspace, owner, by, force, holds).await;
-            let _actor_gone = workspace.actor.send(super::Msg::Adopted);
-            let _caller_gone = reply.send(outcome.map(Some));
-        });
+pub(super) fn adopt(state: &mut Workspace, wish: Adopt) {
+    let Adopt { of_any_user, by, force, reply } = wish;
+    let (owner, user) = (state.ledger.owner, state.ledger.user);
+    if owner == Some(by) {
+        return drop(reply.send(Ok(None)));
     }
+    let sessions = &state.handle.shared.daemon.sessions;
+    if !of_any_user && !sessions.is_of_user(by, user, owner) {
+        return drop(reply.send(Err(unknown(&state.handle.id.to_string()))));
+    }
+    if let Err(error) = state.on(Want::Adopt) {
+        return drop(reply.send(Err(error)));
+    }
+    state.status.adopting = true;
+    let workspace = state.handle.clone();
+    let holds = state.ledger.counts().then(|| state.ledger.resources());
+    let _detached = state.ops.spawn(async move {
+        let outcome = take_over(&workspace, owner, by, force, holds).await;
+        let _actor_gone = workspace.actor.send(OwnerMsg::Adopted.into());
+        let _caller_gone = reply.send(outcome.map(Some));
+    });
 }
 
 async fn take_over(

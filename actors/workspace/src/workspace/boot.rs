@@ -13,7 +13,6 @@ use hivekeep_machine::{
 use serde_json::json;
 
 use super::{
-    Msg,
     first_link::{BootError, first_link},
     identity,
     images::{DiskBase, images},
@@ -21,6 +20,8 @@ use super::{
 };
 use crate::{
     handle::WorkspaceHandle,
+    ledger::Ledger,
+    messages::{LinkMsg, MachineMsg},
     phase::no_snapshots,
     records::{ParkWish, Planned, Record},
     snapshots::{Artifact, DiskLayers},
@@ -36,6 +37,14 @@ pub(super) struct Start {
     pub(super) memory: Option<StartMemory>,
     /// Whether the workspace's plan is the recorded intent of this start.
     pub(super) planned: bool,
+}
+
+impl Start {
+    /// Start from the workspace's own disk, without memory.
+    pub(super) fn of(ledger: &Ledger) -> Self {
+        let (base, disk) = (ledger.base.clone(), ledger.disk.clone());
+        Self { base, disk, memory: None, planned: false }
+    }
 }
 
 /// Memory that a machine begins with.
@@ -137,7 +146,7 @@ async fn boot(
     step(2, "waiting for the guest");
     let patience = Duration::from_secs(10);
     let (copy, stands) = (token.is_some(), wakes || token.is_some());
-    let attached = |reply| Msg::Attach(handle.clone(), token, reply);
+    let attached = |reply| MachineMsg::Attach(handle.clone(), token, reply).into();
     let mut link_state = workspace.actor.ask(patience, attached).await.map_err(ToolError::from)?;
     if wakes {
         // From here on the disk changes, and the parked memory no longer matches it.
@@ -157,7 +166,7 @@ async fn boot(
     let itself = async {
         if copy || (plan.fork.is_some() && start.planned) {
             identity::reidentify(&link, plan).await?;
-            workspace.actor.send(Msg::OwnToken)?;
+            workspace.actor.send(LinkMsg::OwnToken.into())?;
         }
         if !copy {
             let grow = plan.spec.isolation == Isolation::Vm && !stands;
@@ -201,7 +210,7 @@ async fn launch(
     let handle = Box::new(launched.handle);
     // Sent at once: whoever gives the start up from here on has to end the machine, also before the
     // actor has its record.
-    let _gone = workspace.actor.send(Msg::Launched(handle.clone()));
+    let _gone = workspace.actor.send(MachineMsg::Launched(handle.clone()).into());
     let made = made.map(|DiskBase { base, defaults }| Record::DiskMade { base, defaults });
     let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
     if let Err(error) = workspace.commit(made.into_iter().chain([record]).collect(), None).await {

@@ -9,12 +9,14 @@ use hivekeep_protocol::{Argv, Exit, RunCommand};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Claim, LinkState, Msg, Workspace, identity};
+use super::{Workspace, destroy, identity};
 use crate::{
     activity::Activity,
     claims::Claims,
     codes,
     handle::WorkspaceHandle,
+    link_state::LinkState,
+    messages::{Claim, PooledMsg, WorkMsg},
     network::{inherited, over},
     phase::{Want, not_claimable, not_the_pools},
     records::{Planned, Record},
@@ -31,68 +33,74 @@ const REHEARSAL: Duration = Duration::from_secs(30);
 /// whose profile may fail.
 const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c : || :";
 
-impl Workspace {
-    pub(super) fn claim(&mut self, wish: Claim) {
-        let Claim { claims, reply } = wish;
-        let link = match self.claimable() {
-            Ok(link) => link,
-            Err(error) => return drop(reply.send(Err(Box::new((claims, error))))),
-        };
-        self.activity = Activity::Claiming;
-        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        // Runs to its end whether or not the caller waits: the machine has an owner then.
-        let _detached = self.ops.spawn(async move {
-            let outcome = hand_over(&workspace, &plan, &link, claims).await;
-            let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Claiming));
-            let _caller_gone = reply.send(outcome);
-        });
+pub(super) fn handle(state: &mut Workspace, ask: PooledMsg) {
+    match ask {
+        PooledMsg::Claim(wish) => claim(state, *wish),
+        PooledMsg::Rehearse(done) => rehearse(state, done),
+        PooledMsg::Discard(done) => discard(state, done),
     }
+}
 
-    fn claimable(&self) -> Result<Link, ToolError> {
-        if self.ledger.plan.pool.is_none() {
-            return Err(not_claimable("it is somebody's already"));
-        }
-        self.on(Want::Claim)?;
-        match &*self.link_state.borrow() {
-            LinkState::Up(link) => Ok(link.clone()),
-            other => Err(not_claimable(format!("its link is {}", other.word()))),
-        }
-    }
+fn claim(state: &mut Workspace, wish: Claim) {
+    let Claim { claims, reply } = wish;
+    let link = match claimable(state) {
+        Ok(link) => link,
+        Err(error) => return drop(reply.send(Err(Box::new((claims, error))))),
+    };
+    state.status.activity = Activity::Claiming;
+    let (workspace, plan) = (state.handle.clone(), state.ledger.plan.clone());
+    // Runs to its end whether or not the caller waits: the machine has an owner then.
+    let _detached = state.ops.spawn(async move {
+        let outcome = hand_over(&workspace, &plan, &link, claims).await;
+        let _actor_gone = workspace.actor.send(WorkMsg::Finished(Activity::Claiming).into());
+        let _caller_gone = reply.send(outcome);
+    });
+}
 
-    /// Does what a claim and a first command will do. What a guest does for the first time is
-    /// slow: pages of a copied memory are taken over, and under emulation all code is translated.
-    pub(super) fn rehearse(&self, done: oneshot::Sender<Result<(), ToolError>>) {
-        let link = match self.claimable() {
-            Ok(link) => link,
-            Err(error) => return drop(done.send(Err(error))),
-        };
-        let plan = self.ledger.plan.clone();
-        let _detached = self.ops.spawn(async move {
-            let rehearsed = async {
-                for _ in 0..REHEARSALS {
-                    identity::configure(&link, &plan, false).await?;
-                    command(&link).await?;
-                }
-                Ok(())
-            };
-            let _asker_gone = done.send(rehearsed.await);
-        });
+fn claimable(state: &Workspace) -> Result<Link, ToolError> {
+    if state.ledger.plan.pool.is_none() {
+        return Err(not_claimable("it is somebody's already"));
     }
+    state.on(Want::Claim)?;
+    match state.link.now() {
+        LinkState::Up(link) => Ok(link),
+        other => Err(not_claimable(format!("its link is {}", other.word()))),
+    }
+}
 
-    /// Removes a machine of the pool, unless it was claimed by now.
-    pub(super) fn discard(&mut self, done: oneshot::Sender<Result<(), ToolError>>) {
-        let next = match self.ledger.plan.pool {
-            Some(_) => self.on(Want::Discard),
-            None => Err(not_the_pools()),
+/// Does what a claim and a first command will do. What a guest does for the first time is
+/// slow: pages of a copied memory are taken over, and under emulation all code is translated.
+fn rehearse(state: &Workspace, done: oneshot::Sender<Result<(), ToolError>>) {
+    let link = match claimable(state) {
+        Ok(link) => link,
+        Err(error) => return drop(done.send(Err(error))),
+    };
+    let plan = state.ledger.plan.clone();
+    let _detached = state.ops.spawn(async move {
+        let rehearsed = async {
+            for _ in 0..REHEARSALS {
+                identity::configure(&link, &plan, false).await?;
+                command(&link).await?;
+            }
+            Ok(())
         };
-        let next = match next {
-            Ok(next) => next,
-            Err(error) => return drop(done.send(Err(error))),
-        };
-        self.set_phase(next);
-        let work = self.destruction("pool.discarded");
-        let _detached = self.ops.spawn(async move { drop(done.send(work.await)) });
-    }
+        let _asker_gone = done.send(rehearsed.await);
+    });
+}
+
+/// Removes a machine of the pool, unless it was claimed by now.
+fn discard(state: &mut Workspace, done: oneshot::Sender<Result<(), ToolError>>) {
+    let next = match state.ledger.plan.pool {
+        Some(_) => state.on(Want::Discard),
+        None => Err(not_the_pools()),
+    };
+    let next = match next {
+        Ok(next) => next,
+        Err(error) => return drop(done.send(Err(error))),
+    };
+    state.set_phase(next);
+    let work = destroy::destruction(state, "pool.discarded");
+    let _detached = state.ops.spawn(async move { drop(done.send(work.await)) });
 }
 
 /// Runs a command that does nothing.

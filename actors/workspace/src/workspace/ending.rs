@@ -11,12 +11,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Unrecorded state of an end.
 #[derive(Default)]
-pub(super) struct Ending {
+pub(crate) struct LifetimeEnd {
     /// Whether a step of the end is under way.
-    pub(super) under_way: bool,
+    pub(crate) under_way: bool,
     delayed: Option<Delayed>,
     /// Held by changes of the lifetime under way: an end waits for them.
-    pub(super) changes: Arc<()>,
+    pub(crate) changes: Arc<()>,
 }
 
 struct Delayed {
@@ -25,14 +25,14 @@ struct Delayed {
     again_at: Instant,
 }
 
-impl Ending {
+impl LifetimeEnd {
     /// Why the end was not carried out when it was due.
-    pub(super) fn delayed(&self) -> Option<String> {
+    pub(crate) fn delayed(&self) -> Option<String> {
         self.delayed.as_ref().map(|delayed| delayed.why.to_text())
     }
 
     /// Whether no step is to be begun now.
-    pub(super) fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         let changes = Arc::strong_count(&self.changes) > 1;
         self.under_way
             || changes
@@ -40,12 +40,12 @@ impl Ending {
     }
 
     /// Clears the delay.
-    pub(super) fn undelay(&mut self) {
+    pub(crate) fn undelay(&mut self) {
         self.delayed = None;
     }
 
     /// Delays an end that failed; true if the error is another one than before.
-    pub(super) fn delay(&mut self, why: ToolError) -> bool {
+    pub(crate) fn delay(&mut self, why: ToolError) -> bool {
         let before = self.delayed.take();
         let pause = before.as_ref().map_or(FIRST_PAUSE, |it| (it.pause * 2).min(LONGEST_PAUSE));
         let news = before.is_none_or(|before| before.why.code != why.code);

@@ -14,56 +14,52 @@ use crate::{
 /// Most bytes of names and values together; they travel with every command.
 const MAX_ENV_BYTES: usize = 256 * 1024;
 
-impl Workspace {
-    /// `set_env`. Allowed in every state: the environment is the workspace's, not the machine's.
-    ///
-    /// # Errors
-    /// `invalid_input` for a refused name; then nothing is set.
-    pub(crate) fn set_env(
-        &mut self,
-        _: &CallCx,
-        input: SetEnv,
-    ) -> Result<Reply<EnvSet>, ToolError> {
-        let vars = input.vars;
-        vars.iter().try_for_each(|(name, value)| check(name, value.as_deref()))?;
-        let mut after = self.ledger.env.clone();
-        for (name, value) in &vars {
-            match value {
-                Some(value) => after.insert(name.clone(), value.clone()),
-                None => after.remove(name),
-            };
-        }
-        let bytes: usize = after.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let too_many = after.len() > hivekeep_protocol::limits::MAX_ENV_VARS / 2;
-        if bytes > MAX_ENV_BYTES || too_many {
-            return Err(ToolError::invalid(
-                "the environment would exceed 256 KiB or 512 variables",
-            ));
-        }
-        let (workspace, count, total) = (self.handle.clone(), vars.len(), after.len());
-        Ok(Reply::later(async move {
-            workspace.note(Record::EnvSet { vars }).await?;
-            Ok(EnvSet { count, status: "set".to_owned(), total })
-        }))
+/// `set_env`. Allowed in every state: the environment is the workspace's, not the machine's.
+///
+/// # Errors
+/// `invalid_input` for a refused name; then nothing is set.
+pub(crate) fn set_env(
+    state: &mut Workspace,
+    _: &CallCx,
+    input: SetEnv,
+) -> Result<Reply<EnvSet>, ToolError> {
+    let vars = input.vars;
+    vars.iter().try_for_each(|(name, value)| check(name, value.as_deref()))?;
+    let mut after = state.ledger.env.clone();
+    for (name, value) in &vars {
+        match value {
+            Some(value) => after.insert(name.clone(), value.clone()),
+            None => after.remove(name),
+        };
     }
+    let bytes: usize = after.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let too_many = after.len() > hivekeep_protocol::limits::MAX_ENV_VARS / 2;
+    if bytes > MAX_ENV_BYTES || too_many {
+        return Err(ToolError::invalid("the environment would exceed 256 KiB or 512 variables"));
+    }
+    let (workspace, count, total) = (state.handle.clone(), vars.len(), after.len());
+    Ok(Reply::later(async move {
+        workspace.note(Record::EnvSet { vars }).await?;
+        Ok(EnvSet { count, status: "set".to_owned(), total })
+    }))
+}
 
-    /// Environment of one command: the image's, overridden by the persistent one, by the call's
-    /// trace and by the command's own.
-    ///
-    /// # Errors
-    /// `invalid_input` for an invalid variable name.
-    pub(super) fn environment(
-        &self,
-        trace: Option<&TraceContext>,
-        own: BTreeMap<String, String>,
-    ) -> Result<Vec<(String, String)>, ToolError> {
-        joined(&self.ledger, |_| true, trace, own)
-    }
+/// Environment of one command: the image's, overridden by the persistent one, by the call's
+/// trace and by the command's own.
+///
+/// # Errors
+/// `invalid_input` for an invalid variable name.
+pub(crate) fn environment(
+    ledger: &Ledger,
+    trace: Option<&TraceContext>,
+    own: BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>, ToolError> {
+    joined(ledger, |_| true, trace, own)
+}
 
-    /// Working directory of one command: the call's, or else the image's.
-    pub(super) fn working_dir(&self, asked: Option<String>) -> Option<String> {
-        asked.or_else(|| self.ledger.defaults.as_ref()?.working_dir.clone())
-    }
+/// Working directory of one command: the call's, or else the image's.
+pub(crate) fn working_dir(ledger: &Ledger, asked: Option<String>) -> Option<String> {
+    asked.or_else(|| ledger.defaults.as_ref()?.working_dir.clone())
 }
 
 /// Variables of one command: the image's, overridden by the inherited ones of the workspace, by the

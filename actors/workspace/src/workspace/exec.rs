@@ -7,11 +7,15 @@ use hivekeep_link::{CallTerms, ExecOutput};
 use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::time::Instant;
 
-use super::{ExecRequest, Workspace, link_state, user::as_user};
+use super::{
+    Workspace,
+    env::{environment, working_dir},
+    user::as_user,
+};
 use crate::{
     api::execution::{Exec, ExecResult},
     codes,
-    phase::Want,
+    messages::ExecRequest,
 };
 
 /// Time that the guest's answer is awaited beyond the command's own limit.
@@ -20,47 +24,44 @@ pub(crate) const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 /// Shortest interval between progress reports of a running command.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-impl Workspace {
-    /// `exec`.
-    ///
-    /// # Errors
-    /// When the workspace does not run or the input is invalid.
-    pub(crate) fn exec(
-        &mut self,
-        cx: &CallCx,
-        input: Exec,
-    ) -> Result<Reply<ExecResult>, ToolError> {
-        self.on(Want::Guest)?;
-        let limit = Duration::from_secs(input.timeout_secs);
-        let request = hivekeep_protocol::RunCommand {
-            argv: as_user(&self.ledger, input.user, Argv::Shell(input.command))?,
-            env: self.environment(cx.trace.as_ref(), input.env)?,
-            workdir: self.working_dir(input.workdir),
-            timeout_ms: input.timeout_secs * 1000,
-            max_output_bytes: input.max_output_bytes,
-        };
-        let (mut link_state, cx) = (self.link_state.subscribe(), cx.clone());
-        let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
-        Ok(Reply::later(async move {
-            let link = cx.guard(link_state::usable(&mut link_state, patience)).await?;
-            let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
-            let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
-            let output =
-                link.exec(request, wait, teller(&cx)).await.map_err(hivekeep_link::link_error)?;
-            finish(output, limit)
-        }))
-    }
+/// `exec`.
+///
+/// # Errors
+/// When the workspace does not run or the input is invalid.
+pub(crate) fn exec(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: Exec,
+) -> Result<Reply<ExecResult>, ToolError> {
+    let link = state.guest(cx)?;
+    let limit = Duration::from_secs(input.timeout_secs);
+    let request = hivekeep_protocol::RunCommand {
+        argv: as_user(&state.ledger, input.user, Argv::Shell(input.command))?,
+        env: environment(&state.ledger, cx.trace.as_ref(), input.env)?,
+        workdir: working_dir(&state.ledger, input.workdir),
+        timeout_ms: input.timeout_secs * 1000,
+        max_output_bytes: input.max_output_bytes,
+    };
+    let cx = cx.clone();
+    Ok(Reply::later(async move {
+        let link = link.await?;
+        let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
+        let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
+        let output =
+            link.exec(request, wait, teller(&cx)).await.map_err(hivekeep_link::link_error)?;
+        finish(output, limit)
+    }))
+}
 
-    /// Runs a command of `exec_parallel`.
-    pub(super) fn exec_for(&mut self, request: ExecRequest) {
-        let ExecRequest { cx, session, input, reply } = request;
-        let outcome = self.authorize_session(session).and_then(|()| self.exec(&cx, input));
-        match outcome {
-            Ok(Reply::Now(result)) => drop(reply.send(Ok(result))),
-            Err(error) => drop(reply.send(Err(error))),
-            Ok(Reply::Later(work)) => {
-                let _detached = self.ops.spawn(async move { drop(reply.send(work.await)) });
-            }
+/// Runs a command of `exec_parallel`.
+pub(super) fn exec_for(state: &mut Workspace, request: ExecRequest) {
+    let ExecRequest { cx, session, input, reply } = request;
+    let outcome = state.authorize_session(session).and_then(|()| exec(state, &cx, input));
+    match outcome {
+        Ok(Reply::Now(result)) => drop(reply.send(Ok(result))),
+        Err(error) => drop(reply.send(Err(error))),
+        Ok(Reply::Later(work)) => {
+            let _detached = state.ops.spawn(async move { drop(reply.send(work.await)) });
         }
     }
 }

@@ -1,77 +1,62 @@
 //! Listing of the guest's folders, and access to its link.
 
-use std::time::Duration;
-
 use hivekeep_kernel::{CallCx, Owned as _, Reply, ToolError};
 use hivekeep_link::{Link, link_error};
 use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
-use super::{Workspace, link_state};
+use super::Workspace;
 use crate::{
     api::files::{FileList, FileListed, FileRow},
-    phase::Want,
+    link_state,
 };
 
-impl Workspace {
-    /// Waits for a link, for a call that may be made now.
-    ///
-    /// # Errors
-    /// When the workspace does not run.
-    pub(super) fn guest(
-        &self,
-        cx: &CallCx,
-    ) -> Result<impl Future<Output = Result<Link, ToolError>> + Send + use<>, ToolError> {
-        self.on(Want::Guest)?;
-        let (mut link_state, cx) = (self.link_state.subscribe(), cx.clone());
-        let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
-        Ok(async move { cx.guard(link_state::usable(&mut link_state, patience)).await })
-    }
-
-    /// [`Workspace::guest`] for callers outside of this actor.
-    pub(super) fn enter(&self, cx: &CallCx, reply: oneshot::Sender<Result<Link, ToolError>>) {
-        match self.authorize(cx).and_then(|()| self.guest(cx)) {
-            Ok(link) => {
-                let _detached = self.ops.spawn(async move { drop(reply.send(link.await)) });
-            }
-            Err(error) => drop(reply.send(Err(error))),
+/// [`Workspace::guest`] for callers outside of this actor.
+pub(super) fn enter(
+    state: &Workspace,
+    cx: &CallCx,
+    reply: oneshot::Sender<Result<Link, ToolError>>,
+) {
+    match state.authorize(cx).and_then(|()| state.guest(cx)) {
+        Ok(link) => {
+            let _detached = state.ops.spawn(async move { drop(reply.send(link.await)) });
         }
+        Err(error) => drop(reply.send(Err(error))),
     }
+}
 
-    /// `file_list`.
-    ///
-    /// # Errors
-    /// When the workspace does not run or the page is too long.
-    pub(crate) fn file_list(
-        &mut self,
-        cx: &CallCx,
-        input: FileList,
-    ) -> Result<Reply<FileListed>, ToolError> {
-        let (link, cx) = (self.guest(cx)?, cx.clone());
-        Ok(Reply::later(async move {
-            let request = hivekeep_protocol::ListFolder {
-                path: input.path,
-                after: input.after,
-                limit: input.limit,
-            };
-            let listed =
-                link.await?.ask(request, link_state::wait(&cx)).await.map_err(link_error)?;
-            let entries: Vec<_> = listed
-                .entries
-                .into_iter()
-                .take(input.limit as usize)
-                .map(|entry| FileRow {
-                    name: entry.name,
-                    kind: kind(entry.kind).to_owned(),
-                    size: entry.size_bytes,
-                    permissions: permissions(entry.mode),
-                    modified: entry.modified_unix_secs,
-                })
-                .collect();
-            let next = entries.last().filter(|_| listed.more).map(|row| row.name.clone());
-            Ok(FileListed { entries, next })
-        }))
-    }
+/// `file_list`.
+///
+/// # Errors
+/// When the workspace does not run or the page is too long.
+pub(crate) fn file_list(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: FileList,
+) -> Result<Reply<FileListed>, ToolError> {
+    let (link, cx) = (state.guest(cx)?, cx.clone());
+    Ok(Reply::later(async move {
+        let request = hivekeep_protocol::ListFolder {
+            path: input.path,
+            after: input.after,
+            limit: input.limit,
+        };
+        let listed = link.await?.ask(request, link_state::wait(&cx)).await.map_err(link_error)?;
+        let entries: Vec<_> = listed
+            .entries
+            .into_iter()
+            .take(input.limit as usize)
+            .map(|entry| FileRow {
+                name: entry.name,
+                kind: kind(entry.kind).to_owned(),
+                size: entry.size_bytes,
+                permissions: permissions(entry.mode),
+                modified: entry.modified_unix_secs,
+            })
+            .collect();
+        let next = entries.last().filter(|_| listed.more).map(|row| row.name.clone());
+        Ok(FileListed { entries, next })
+    }))
 }
 
 fn kind(kind: EntryKind) -> &'static str {

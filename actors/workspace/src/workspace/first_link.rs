@@ -7,8 +7,8 @@ use hivekeep_link::Link;
 use hivekeep_machine::Driver;
 use tokio::sync::watch;
 
-use super::{LinkState, take_down};
-use crate::{codes, handle::WorkspaceHandle};
+use super::take_down;
+use crate::{codes, handle::WorkspaceHandle, link_state::LinkState};
 
 /// A boot whose guest did not answer.
 pub(super) enum BootError {

@@ -4,8 +4,6 @@
 //! record [`Record::Merged`]; before that only the intent names the merged file, and a start takes
 //! the old chain and ends the merge.
 
-mod merger;
-
 use std::time::Duration;
 
 use hivekeep_kernel::{ToolError, fault_point};
@@ -13,84 +11,78 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use merger::Merger;
-
-use super::{
-    Msg, Workspace,
-    messages::{MergeMsg, NotMerged, Outcome},
-};
+use super::Workspace;
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
+    messages::{MergeMsg, MergeOutcome, NotMerged, WorkMsg},
     phase::{Phase, Want},
     records::Record,
-    snapshots::{Artifact, Merge, files},
+    snapshots::{Artifact, Merge, Merger, files},
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Workspace {
-    pub(super) fn merging(&mut self, ask: MergeMsg) {
-        match ask {
-            MergeMsg::Begin(reply) => drop(reply.send(self.begin_merging())),
-            MergeMsg::Next(reply) => drop(reply.send(self.mergeable().ok())),
-            MergeMsg::May(reply) => {
-                let may = self.may_record_merge();
-                if may {
-                    self.activity = Activity::MergingLayers;
-                }
-                let _work_gone = reply.send(may);
+pub(super) fn handle(state: &mut Workspace, ask: MergeMsg) {
+    match ask {
+        MergeMsg::Begin(reply) => drop(reply.send(begin_merging(state))),
+        MergeMsg::Next(reply) => drop(reply.send(mergeable(state).ok())),
+        MergeMsg::May(reply) => {
+            let may = may_record_merge(state);
+            if may {
+                state.status.activity = Activity::MergingLayers;
             }
-            MergeMsg::Ended => self.merger = None,
+            let _work_gone = reply.send(may);
         }
+        MergeMsg::Ended => state.merger = None,
     }
+}
 
-    /// Begins to merge the layers that can be merged.
-    pub(super) fn begin_merging(&mut self) -> Result<Outcome, NotMerged> {
-        let first = match (self.mergeable(), &self.merger) {
-            (Err(NotMerged::Nothing), _) => return Err(NotMerged::Nothing),
-            (_, Some(_)) => return Err(NotMerged::UnderWay),
-            (first, None) => first?,
-        };
-        let (wanted, ended) = (CancellationToken::new(), CancellationToken::new());
-        self.merger = Some(Merger { wanted: wanted.clone(), ended: ended.clone() });
-        let (reply, answer) = oneshot::channel();
-        let workspace = self.handle.clone();
-        let _detached = self.ops.spawn(async move {
-            let _ended = ended.drop_guard();
-            let merged = merge_all(&workspace, first, &wanted).await;
-            if let Err(error) = &merged {
-                tracing::warn!(workspace = %workspace.id, %error, "layers were not merged");
-            }
-            let _actor_gone = workspace.actor.send(Msg::Merge(MergeMsg::Ended));
-            let _nobody_asked = reply.send(merged);
-        });
-        Ok(answer)
-    }
-
-    fn mergeable(&self) -> Result<Merge, NotMerged> {
-        let (disk, tree) = (&self.ledger.disk, &self.ledger.snapshots);
-        if Merge::find(disk, tree, |_| true).is_none() {
-            return Err(NotMerged::Nothing);
+/// Begins to merge the layers that can be merged.
+pub(super) fn begin_merging(state: &mut Workspace) -> Result<MergeOutcome, NotMerged> {
+    let first = match (mergeable(state), &state.merger) {
+        (Err(NotMerged::Nothing), _) => return Err(NotMerged::Nothing),
+        (_, Some(_)) => return Err(NotMerged::UnderWay),
+        (first, None) => first?,
+    };
+    let (wanted, ended) = (CancellationToken::new(), CancellationToken::new());
+    state.merger = Some(Merger { wanted: wanted.clone(), ended: ended.clone() });
+    let (reply, answer) = oneshot::channel();
+    let workspace = state.handle.clone();
+    let _detached = state.ops.spawn(async move {
+        let _ended = ended.drop_guard();
+        let merged = merge_all(&workspace, first, &wanted).await;
+        if let Err(error) = &merged {
+            tracing::warn!(workspace = %workspace.id, %error, "layers were not merged");
         }
-        let holds = &self.handle.shared.ref_counts;
-        let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
-        let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
-        match self.phase {
-            Phase::Running | Phase::Paused | Phase::HostDiskFull => Err(NotMerged::Runs),
-            _ if self.on(Want::MergeLayers).is_ok() && self.ledger.merge.is_none() => Ok(merge),
-            _ => Err(NotMerged::Busy),
-        }
-    }
+        let _actor_gone = workspace.actor.send(MergeMsg::Ended.into());
+        let _nobody_asked = reply.send(merged);
+    });
+    Ok(answer)
+}
 
-    /// Whether no other workspace has the two layers in its chain: a fork made meanwhile needs them
-    /// apart.
-    fn may_record_merge(&self) -> bool {
-        let Some(merge) = self.ledger.merge else { return false };
-        let holds = &self.handle.shared.ref_counts;
-        let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
-        self.on(Want::MergeLayers).is_ok() && alone(merge.lower) && alone(merge.upper)
+fn mergeable(state: &Workspace) -> Result<Merge, NotMerged> {
+    let (disk, tree) = (&state.ledger.disk, &state.ledger.snapshots);
+    if Merge::find(disk, tree, |_| true).is_none() {
+        return Err(NotMerged::Nothing);
     }
+    let holds = &state.handle.shared.ref_counts;
+    let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
+    let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
+    match state.status.phase {
+        Phase::Running | Phase::Paused | Phase::HostDiskFull => Err(NotMerged::Runs),
+        _ if state.on(Want::MergeLayers).is_ok() && state.ledger.merge.is_none() => Ok(merge),
+        _ => Err(NotMerged::Busy),
+    }
+}
+
+/// Whether no other workspace has the two layers in its chain: a fork made meanwhile needs them
+/// apart.
+fn may_record_merge(state: &Workspace) -> bool {
+    let Some(merge) = state.ledger.merge else { return false };
+    let holds = &state.handle.shared.ref_counts;
+    let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
+    state.on(Want::MergeLayers).is_ok() && alone(merge.lower) && alone(merge.upper)
 }
 
 /// Merges layers two by two until none is left or the merge is cancelled; returns the number of merges.
@@ -108,7 +100,7 @@ async fn merge_all(
             break;
         }
         count += 1;
-        next = workspace.actor.ask(PATIENCE, |reply| Msg::Merge(MergeMsg::Next(reply))).await?;
+        next = workspace.actor.ask(PATIENCE, |reply| MergeMsg::Next(reply).into()).await?;
     }
     Ok(count)
 }
@@ -124,7 +116,7 @@ async fn merge_two(
     let made = files::merge(&workspace.shared.folders, merge, wanted).await;
     fault_point!("merge.after_merge");
     let may = match &made {
-        Ok(()) => workspace.actor.ask(PATIENCE, |reply| Msg::Merge(MergeMsg::May(reply))).await?,
+        Ok(()) => workspace.actor.ask(PATIENCE, |reply| MergeMsg::May(reply).into()).await?,
         Err(_) => false,
     };
     if !may {
@@ -133,7 +125,7 @@ async fn merge_two(
     }
     let event = ("layers.merged", json!({ "into": merge.into }));
     let recorded = workspace.commit(vec![Record::Merged], Some(event)).await;
-    let _actor_gone = workspace.actor.send(Msg::Finished(Activity::MergingLayers));
+    let _actor_gone = workspace.actor.send(WorkMsg::Finished(Activity::MergingLayers).into());
     recorded?;
     fault_point!("merge.after_merged");
     Ok(true)

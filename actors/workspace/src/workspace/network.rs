@@ -19,7 +19,6 @@ use hivekeep_link::{CallTerms, Link};
 use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
-use super::policy::has_its_forwards;
 use crate::{
     codes,
     handle::WorkspaceHandle,
@@ -208,6 +207,30 @@ pub(super) async fn stays_awake(
     }
     workspace.shared.network.set_parked(workspace.id, false).await?;
     has_its_forwards(workspace, driver, handle).await
+}
+
+/// Sets the hypervisor's forwards to those promised, and repeats while others change meanwhile. Does
+/// nothing where the forwards are the kernel's.
+///
+/// # Errors
+/// When the hypervisor has other forwards afterwards.
+pub(super) async fn has_its_forwards(
+    workspace: &WorkspaceHandle,
+    driver: &dyn Driver,
+    handle: &MachineHandle,
+) -> Result<(), ToolError> {
+    const CHANGES: usize = 64;
+    let NetworkMode::User { .. } = workspace.shared.network.mode().await? else { return Ok(()) };
+    let promised =
+        || workspace.shared.network.view(workspace.id).map_or(Vec::new(), |view| view.forwards);
+    for _ in 0..CHANGES {
+        let wanted = promised();
+        driver.set_forwards(handle, &wanted).await?;
+        if promised() == wanted {
+            return Ok(());
+        }
+    }
+    Err(ToolError::new(Layer::Actor, codes::BUSY, "the forwards change all the time").retryable())
 }
 
 /// Tells the network again that a workspace is parked.

@@ -18,13 +18,14 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    LinkState, Msg, ParkMsg, Workspace, boot::park_request, images::images, internal_cx, network,
-    take_down,
+    Workspace, boot::park_request, images::images, network, take_down, volumes::has_no_volumes,
+    wake,
 };
 use crate::{
     activity::Activity,
     api::park::{Parked, WorkspacePark},
     handle::WorkspaceHandle,
+    messages::ParkMsg,
     phase::{Phase, Want, cannot_park, no_snapshots},
     records::{ParkWish, Planned, Record},
     snapshots::{Artifact, files},
@@ -33,121 +34,123 @@ use crate::{
 /// Time for a guest to say which tasks it has.
 const TASKS_PATIENCE: Duration = Duration::from_secs(5);
 
-impl Workspace {
-    /// `workspace_park`.
-    ///
-    /// # Errors
-    /// When the workspace does not run, other work must end first, or its kind cannot be parked.
-    pub(crate) fn park(
-        &mut self,
-        _: &CallCx,
-        _: WorkspacePark,
-    ) -> Result<Reply<Parked>, ToolError> {
-        Ok(Reply::later(self.begin_park()?))
-    }
+/// `workspace_park`.
+///
+/// # Errors
+/// When the workspace does not run, other work must end first, or its kind cannot be parked.
+pub(crate) fn park(
+    state: &mut Workspace,
+    _: &CallCx,
+    _: WorkspacePark,
+) -> Result<Reply<Parked>, ToolError> {
+    Ok(Reply::later(begin_park(state)?))
+}
 
-    /// Parks the workspace, to the end whether or not anybody waits.
-    pub(super) fn begin_park(
-        &mut self,
-    ) -> Result<impl Future<Output = Result<Parked, ToolError>> + Send + use<>, ToolError> {
-        let plan = self.ledger.plan.clone();
-        let driver = self.handle.shared.driver(plan.spec.isolation)?;
-        driver.snapshots().ok_or_else(cannot_park)?;
-        self.has_no_volumes(
-            "a machine with volumes cannot be parked: QEMU cannot save its devices",
-        )?;
-        self.on(Want::Park)?;
-        let handle = self.ledger.handle().cloned().ok_or_else(|| self.phase.busy())?;
-        self.handle.shared.daemon.room.admit(&self.handle.shared.folders.memories)?;
-        // The memory that the machine began with, while its file is still held.
-        let began = plan.fork.as_ref().filter(|fork| fork.memory.is_some());
-        let counts = self.handle.shared.ref_counts.clone();
-        let base = began.map(|fork| fork.snapshot);
-        let base = base.filter(|base| counts.take_held(Artifact::Memory(*base)));
-        let paused = self.phase == Phase::Paused;
-        let wish = ParkWish { park: SnapshotId::new(), base, paused };
-        let mut own = take_down::machine_plan(&self.handle, &plan)?;
-        own.disk = take_down::disk_files(&self.handle, &self.ledger.disk);
-        let work = Parking {
-            workspace: self.handle.clone(),
-            disk_base: self.ledger.base.clone(),
-            owner: self.ledger.owner,
-            plan,
-            handle,
-            own,
-            wish,
+/// Parks the workspace, to the end whether or not anybody waits.
+pub(super) fn begin_park(
+    state: &mut Workspace,
+) -> Result<impl Future<Output = Result<Parked, ToolError>> + Send + use<>, ToolError> {
+    let plan = state.ledger.plan.clone();
+    let driver = state.handle.shared.driver(plan.spec.isolation)?;
+    driver.snapshots().ok_or_else(cannot_park)?;
+    has_no_volumes(
+        &state.ledger.plan,
+        "a machine with volumes cannot be parked: QEMU cannot save its devices",
+    )?;
+    state.on(Want::Park)?;
+    let handle = state.ledger.handle().cloned().ok_or_else(|| state.status.phase.busy())?;
+    state.handle.shared.daemon.room.admit(&state.handle.shared.folders.memories)?;
+    // The memory that the machine began with, while its file is still held.
+    let began = plan.fork.as_ref().filter(|fork| fork.memory.is_some());
+    let counts = state.handle.shared.ref_counts.clone();
+    let base = began.map(|fork| fork.snapshot);
+    let base = base.filter(|base| counts.take_held(Artifact::Memory(*base)));
+    let paused = state.status.phase == Phase::Paused;
+    let wish = ParkWish { park: SnapshotId::new(), base, paused };
+    let mut own = take_down::machine_plan(&state.handle, &plan)?;
+    own.disk = take_down::disk_files(&state.handle, &state.ledger.disk);
+    let work = Parking {
+        workspace: state.handle.clone(),
+        disk_base: state.ledger.base.clone(),
+        owner: state.ledger.owner,
+        plan,
+        handle,
+        own,
+        wish,
+    };
+    state.status.activity = Activity::Parking;
+    let (actor, shared) = (state.me.address.clone(), state.handle.shared.clone());
+    Ok(state.to_its_end(async move {
+        let parked = work.park(driver.as_ref()).await;
+        // The park's own record holds the base by now, unless the workspace was destroyed meanwhile.
+        let free = counts.release(base.map(Artifact::Memory));
+        files::remove(&shared.folders, free).await;
+        let _actor_gone = actor.send(ParkMsg::Ended.into());
+        parked
+    }))
+}
+
+pub(super) fn handle(state: &mut Workspace, news: ParkMsg) {
+    match news {
+        ParkMsg::Ended => wake::park_ended(state),
+        ParkMsg::StillWanted(reply) => drop(reply.send(state.sleeping.is_awaited())),
+        ParkMsg::Woken(outcome) => wake::woken(state, outcome),
+        ParkMsg::LookIdle => look_idle(state),
+        ParkMsg::ParkIdle(asked_at) => park_idle(state, asked_at),
+    }
+}
+
+/// Asks the guest of an idle workspace whether it has tasks.
+fn look_idle(state: &mut Workspace) {
+    let Some(secs) = state.parks_after_secs() else { return };
+    let Some(link) = is_idle(state, secs) else { return };
+    // The idle time restarts: a workspace that cannot be parked now is checked again after it.
+    state.sleeping.used_at = Instant::now();
+    let (actor, asked_at) = (state.me.address.clone(), state.sleeping.used_at);
+    let _detached = state.me.workers.spawn(async move {
+        let listed = link.ask(TaskList, CallTerms::at_most(TASKS_PATIENCE)).await;
+        // A guest that cannot say which tasks it has is left alone.
+        let free = |all: &TaskListReply| {
+            all.queued.is_empty() && all.running.is_empty() && all.results == 0
         };
-        self.activity = Activity::Parking;
-        let (actor, shared) = (self.me.address.clone(), self.handle.shared.clone());
-        Ok(self.to_its_end(async move {
-            let parked = work.park(driver.as_ref()).await;
-            // The park's own record holds the base by now, unless the workspace was destroyed meanwhile.
-            let free = counts.release(base.map(Artifact::Memory));
-            files::remove(&shared.folders, free).await;
-            let _actor_gone = actor.send(Msg::Park(ParkMsg::Ended));
-            parked
-        }))
-    }
-
-    /// Asks the guest of an idle workspace whether it has tasks.
-    pub(super) fn look_idle(&mut self) {
-        let Some(secs) = self.parks_after_secs() else { return };
-        let Some(link) = self.is_idle(secs) else { return };
-        // The idle time restarts: a workspace that cannot be parked now is checked again after it.
-        self.sleeping.used_at = Instant::now();
-        let (actor, asked_at) = (self.me.address.clone(), self.sleeping.used_at);
-        let _detached = self.me.workers.spawn(async move {
-            let listed = link.ask(TaskList, CallTerms::at_most(TASKS_PATIENCE)).await;
-            // A guest that cannot say which tasks it has is left alone.
-            let free = |all: &TaskListReply| {
-                all.queued.is_empty() && all.running.is_empty() && all.results == 0
-            };
-            if listed.as_ref().is_ok_and(free) {
-                let _gone = actor.send(Msg::ParkIdle(asked_at));
-            }
-        });
-    }
-
-    /// Parks an idle workspace without tasks, unless something was wanted of it since `asked_at`.
-    pub(super) fn park_idle(&mut self, asked_at: Instant) {
-        if self.sleeping.used_at != asked_at || self.is_idle(0).is_none() {
-            return;
+        if listed.as_ref().is_ok_and(free) {
+            let _gone = actor.send(ParkMsg::ParkIdle(asked_at).into());
         }
-        match self.begin_park() {
-            Ok(work) => {
-                let workspace = self.handle.clone();
-                let _detached = self.ops.spawn(async move {
-                    if let Err(error) = work.await {
-                        tracing::warn!(workspace = %workspace.id, %error, "an idle machine is not parked");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::debug!(workspace = %self.handle.id, %error, "an idle machine is not parked");
-            }
+    });
+}
+
+/// Parks an idle workspace without tasks, unless something was wanted of it since `asked_at`.
+fn park_idle(state: &mut Workspace, asked_at: Instant) {
+    if state.sleeping.used_at != asked_at || is_idle(state, 0).is_none() {
+        return;
+    }
+    match begin_park(state) {
+        Ok(work) => {
+            let workspace = state.handle.clone();
+            let _detached = state.ops.spawn(async move {
+                if let Err(error) = work.await {
+                    tracing::warn!(workspace = %workspace.id, %error, "an idle machine is not parked");
+                }
+            });
+        }
+        Err(error) => {
+            tracing::debug!(workspace = %state.handle.id, %error, "an idle machine is not parked");
         }
     }
+}
 
-    /// Link to a guest that was not used for so many seconds and runs no job.
-    fn is_idle(&mut self, secs: u64) -> Option<Link> {
-        let LinkState::Up(link) = self.link_state.borrow().clone() else { return None };
-        let works = self.ops.running() > 0
-            || link.calls_in_flight() > 0
-            || !self.ledger.jobs.is_empty()
-            || self.phase != Phase::Running;
-        if works {
-            self.sleeping.used_at = Instant::now();
-        }
-        let idle = self.sleeping.used_at.elapsed() >= Duration::from_secs(secs);
-        (!works && idle).then_some(link)
+/// Link to a guest that was not used for so many seconds and runs no job.
+fn is_idle(state: &mut Workspace, secs: u64) -> Option<Link> {
+    let link = state.link.up()?;
+    let works = state.ops.running() > 0
+        || link.calls_in_flight() > 0
+        || !state.ledger.jobs.is_empty()
+        || state.status.phase != Phase::Running;
+    if works {
+        state.sleeping.used_at = Instant::now();
     }
-
-    /// Idle seconds after which the workspace is parked by itself; `None`: never.
-    pub(super) fn parks_after_secs(&self) -> Option<u64> {
-        let options = &self.handle.shared.options;
-        let secs = self.ledger.idle_park_secs.unwrap_or(options.park_after_idle_secs);
-        (secs > 0 && self.ledger.plan.pool.is_none()).then_some(secs)
-    }
+    let idle = state.sleeping.used_at.elapsed() >= Duration::from_secs(secs);
+    (!works && idle).then_some(link)
 }
 
 /// Work of one park.
@@ -163,7 +166,7 @@ struct Parking {
 
 impl Parking {
     async fn park(mut self, driver: &dyn Driver) -> Result<Parked, ToolError> {
-        let cx = internal_cx(&self.workspace);
+        let cx = self.workspace.internal_cx();
         self.own.images = images(&self.workspace, &self.plan, self.disk_base.take(), &cx).await?.0;
         let begun = Instant::now();
         self.workspace.note(Record::ParkWanted(self.wish)).await?;

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{
     CallCx, Layer, Reply, ToolError, WorkspaceId,
-    ports::{NetworkMode, NetworkView, NetworkWish, Transport},
+    ports::{NetworkView, NetworkWish, Transport},
 };
 use hivekeep_machine::{Driver, MachineHandle};
 
-use super::Workspace;
+use super::{Workspace, network::has_its_forwards, port_url::public_urls};
 use crate::{
     api::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
     codes,
@@ -21,88 +21,86 @@ use crate::{
 /// Lowest port of the host for forwards; those below are for its own services.
 const FIRST_PORT: u16 = 1024;
 
-impl Workspace {
-    /// `network_policy`.
-    ///
-    /// # Errors
-    /// When the workspace is changing its phase, or has no network.
-    pub(crate) fn network_policy(
-        &mut self,
-        wish: NetworkWish,
-    ) -> Result<Reply<PolicyInForce>, ToolError> {
-        self.on(Want::Network)?;
-        let begun = Instant::now();
-        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        let launched = self.ledger.handle().is_some();
-        Ok(Reply::later(async move {
-            let before = member(&workspace, &plan, launched).await?.policy;
-            let network = &workspace.shared.network;
-            let policy = if wish == NetworkWish::default() {
-                // An empty wish only reads: the policy is looked up once the kernel enforces it.
-                network.settled(workspace.id).await?;
-                network.view(workspace.id).map_or(before.clone(), |view| view.policy)
-            } else {
-                network.set_policy(workspace.id, wish).await?
-            };
-            let changed = policy != before;
-            Ok(PolicyInForce {
-                workspace_id: workspace.id,
-                network_policy: policy,
-                changed,
-                applied: true,
-                verified: true,
-                took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-            })
-        }))
-    }
-
-    /// `port_forward`.
-    ///
-    /// # Errors
-    /// When the workspace is changing its phase, has no network, or a port is invalid.
-    pub(crate) fn port_forward(
-        &mut self,
-        _: &CallCx,
-        input: PortForward,
-    ) -> Result<Reply<ForwardResult>, ToolError> {
-        let (adds, guest_port, host_port) = match input.action {
-            ForwardAction::List { guest_port } => return Ok(Reply::Now(self.forwards(guest_port))),
-            ForwardAction::Add { guest_port, host_port } => (true, guest_port, host_port),
-            ForwardAction::Remove { guest_port, host_port } => (false, guest_port, host_port),
+/// `network_policy`.
+///
+/// # Errors
+/// When the workspace is changing its phase, or has no network.
+pub(crate) fn network_policy(
+    state: &mut Workspace,
+    wish: NetworkWish,
+) -> Result<Reply<PolicyInForce>, ToolError> {
+    state.on(Want::Network)?;
+    let begun = Instant::now();
+    let (workspace, plan) = (state.handle.clone(), state.ledger.plan.clone());
+    let launched = state.ledger.handle().is_some();
+    Ok(Reply::later(async move {
+        let before = member(&workspace, &plan, launched).await?.policy;
+        let network = &workspace.shared.network;
+        let policy = if wish == NetworkWish::default() {
+            // An empty wish only reads: the policy is looked up once the kernel enforces it.
+            network.settled(workspace.id).await?;
+            network.view(workspace.id).map_or(before.clone(), |view| view.policy)
+        } else {
+            network.set_policy(workspace.id, wish).await?
         };
-        let ends = Ends { protocol: input.protocol, guest_port, host_port };
-        check(&ends, adds)?;
-        self.on(Want::Network)?;
-        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        let machine = match (self.phase, self.ledger.handle()) {
-            (Phase::Running | Phase::Paused | Phase::HostDiskFull, Some(handle)) => {
-                let driver = self.handle.shared.driver(plan.spec.isolation)?;
-                Some((driver, handle.clone()))
-            }
-            _ => None,
-        };
-        // A start waits for this change: the machine would be launched with the old forwards.
-        let under_way = Arc::clone(&self.forwarding);
-        Ok(Reply::later(async move {
-            member(&workspace, &plan, machine.is_some()).await?;
-            let done = match adds {
-                true => add(&workspace, &ends, machine.as_ref()).await,
-                false => remove(&workspace, &ends, machine.as_ref()).await,
-            };
-            drop(under_way);
-            done
-        }))
-    }
+        let changed = policy != before;
+        Ok(PolicyInForce {
+            workspace_id: workspace.id,
+            network_policy: policy,
+            changed,
+            applied: true,
+            verified: true,
+            took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+    }))
+}
 
-    fn forwards(&self, guest_port: u16) -> ForwardResult {
-        let forwards = self.handle.shared.network.view(self.handle.id).map(|view| view.forwards);
-        let forwards = forwards.iter().flatten().map(Forwarded::of);
-        let asked = |forward: &Forwarded| [0, forward.guest_port].contains(&guest_port);
-        ForwardResult {
-            forwards: Some(forwards.filter(asked).collect()),
-            public_urls: self.public_urls(guest_port),
-            ..ForwardResult::of(self.handle.id)
+/// `port_forward`.
+///
+/// # Errors
+/// When the workspace is changing its phase, has no network, or a port is invalid.
+pub(crate) fn port_forward(
+    state: &mut Workspace,
+    _: &CallCx,
+    input: PortForward,
+) -> Result<Reply<ForwardResult>, ToolError> {
+    let (adds, guest_port, host_port) = match input.action {
+        ForwardAction::List { guest_port } => return Ok(Reply::Now(forwards(state, guest_port))),
+        ForwardAction::Add { guest_port, host_port } => (true, guest_port, host_port),
+        ForwardAction::Remove { guest_port, host_port } => (false, guest_port, host_port),
+    };
+    let ends = Ends { protocol: input.protocol, guest_port, host_port };
+    check(&ends, adds)?;
+    state.on(Want::Network)?;
+    let (workspace, plan) = (state.handle.clone(), state.ledger.plan.clone());
+    let machine = match (state.status.phase, state.ledger.handle()) {
+        (Phase::Running | Phase::Paused | Phase::HostDiskFull, Some(handle)) => {
+            let driver = state.handle.shared.driver(plan.spec.isolation)?;
+            Some((driver, handle.clone()))
         }
+        _ => None,
+    };
+    // A start waits for this change: the machine would be launched with the old forwards.
+    let under_way = Arc::clone(&state.status.forwarding);
+    Ok(Reply::later(async move {
+        member(&workspace, &plan, machine.is_some()).await?;
+        let done = match adds {
+            true => add(&workspace, &ends, machine.as_ref()).await,
+            false => remove(&workspace, &ends, machine.as_ref()).await,
+        };
+        drop(under_way);
+        done
+    }))
+}
+
+fn forwards(state: &Workspace, guest_port: u16) -> ForwardResult {
+    let forwards = state.handle.shared.network.view(state.handle.id).map(|view| view.forwards);
+    let forwards = forwards.iter().flatten().map(Forwarded::of);
+    let asked = |forward: &Forwarded| [0, forward.guest_port].contains(&guest_port);
+    ForwardResult {
+        forwards: Some(forwards.filter(asked).collect()),
+        public_urls: public_urls(&state.handle, &state.ledger.plan, guest_port),
+        ..ForwardResult::of(state.handle.id)
     }
 }
 
@@ -207,29 +205,6 @@ async fn tell_machine(
 ) -> Result<(), ToolError> {
     let Some((driver, handle)) = machine else { return Ok(()) };
     has_its_forwards(workspace, driver.as_ref(), handle).await
-}
-
-/// See [`tell_machine`]. Does nothing where the forwards are the kernel's.
-///
-/// # Errors
-/// When the hypervisor has other forwards afterwards.
-pub(super) async fn has_its_forwards(
-    workspace: &WorkspaceHandle,
-    driver: &dyn Driver,
-    handle: &MachineHandle,
-) -> Result<(), ToolError> {
-    const CHANGES: usize = 64;
-    let NetworkMode::User { .. } = workspace.shared.network.mode().await? else { return Ok(()) };
-    let promised =
-        || workspace.shared.network.view(workspace.id).map_or(Vec::new(), |view| view.forwards);
-    for _ in 0..CHANGES {
-        let wanted = promised();
-        driver.set_forwards(handle, &wanted).await?;
-        if promised() == wanted {
-            return Ok(());
-        }
-    }
-    Err(ToolError::new(Layer::Actor, codes::BUSY, "the forwards change all the time").retryable())
 }
 
 /// Adds the holder's name to an error of the network, which knows ids only.

@@ -13,79 +13,78 @@ use hivekeep_kernel::{CallCx, Layer, Progress, SnapshotId, ToolError, fault_poin
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
 
-pub(crate) use super::messages::{Golden, PrepareMsg, PrepareRequest, PreparedState, Setup};
-
 use super::{
-    LinkState, Workspace,
+    Workspace,
     boot::{Start, Up, bring_up},
-    bring_up::{self, settle},
-    snapshot::{self, Making},
+    bring_up::fail_creation,
+    destroy, snapshot,
     user::other_than_root,
 };
-use crate::codes;
 use crate::{
     activity::Activity,
     api::prepare::{PrepareStep, StepKind},
+    codes,
     handle::WorkspaceHandle,
+    link_state::LinkState,
+    messages::{Golden, PrepareMsg, PrepareRequest, PreparedState, Setup, WorkMsg},
     phase::Phase,
     records::{Planned, Record},
+    snapshots::Making,
 };
 
 /// Name of the snapshot that a prepared workspace is forked from.
 pub(crate) const GOLDEN: &str = "golden";
 
-impl Workspace {
-    pub(super) fn preparation(&mut self, ask: PrepareMsg) {
-        match ask {
-            PrepareMsg::Make(request) => self.prepare(*request),
-            PrepareMsg::Freeze(reply) => drop(reply.send(self.golden())),
-            PrepareMsg::Undo(error, reply) => {
-                self.finished(Activity::Preparing);
-                self.set_phase(Phase::Destroying);
-                let work = self.destruction("workspace.prepare_undone");
-                let work = async move {
-                    let error = match work.await {
-                        Ok(()) => error,
-                        // The daemon's next start tries to undo it again.
-                        Err(left) => error.detail("not_undone", left.to_text()),
-                    };
-                    let _caller_gone = reply.send(Err(error));
+pub(super) fn handle(state: &mut Workspace, ask: PrepareMsg) {
+    match ask {
+        PrepareMsg::Make(request) => begin(state, *request),
+        PrepareMsg::Freeze(reply) => drop(reply.send(golden(state))),
+        PrepareMsg::Undo(error, reply) => {
+            state.status.finished(Activity::Preparing);
+            state.set_phase(Phase::Destroying);
+            let work = destroy::destruction(state, "workspace.prepare_undone");
+            let work = async move {
+                let error = match work.await {
+                    Ok(()) => error,
+                    // The daemon's next start tries to undo it again.
+                    Err(left) => error.detail("not_undone", left.to_text()),
                 };
-                let _detached = self.ops.spawn(work);
-            }
-            PrepareMsg::PreparedState(reply) => drop(reply.send(self.prepared_state())),
+                let _caller_gone = reply.send(Err(error));
+            };
+            let _detached = state.ops.spawn(work);
         }
+        PrepareMsg::PreparedState(reply) => drop(reply.send(prepared_state(state))),
     }
+}
 
-    fn prepared_state(&self) -> PreparedState {
-        let plan = &self.ledger.plan;
-        let there = |id: &SnapshotId| self.ledger.snapshots.get(*id).is_some();
-        PreparedState {
-            phase: self.phase,
-            owner: self.ledger.owner,
-            spec: plan.spec.clone(),
-            recipe: plan.recipe.as_deref().cloned(),
-            golden: self.ledger.golden.filter(there),
-        }
+fn prepared_state(state: &Workspace) -> PreparedState {
+    let plan = &state.ledger.plan;
+    let there = |id: &SnapshotId| state.ledger.snapshots.get(*id).is_some();
+    PreparedState {
+        phase: state.status.phase,
+        owner: state.ledger.owner,
+        spec: plan.spec.clone(),
+        recipe: plan.recipe.as_deref().cloned(),
+        golden: state.ledger.golden.filter(there),
     }
+}
 
-    /// Plan of the golden snapshot, while the machine runs and nothing else uses it.
-    fn golden(&self) -> Making {
-        let memory = self.ledger.plan.recipe.as_ref().is_some_and(|recipe| recipe.include_memory);
-        self.making(GOLDEN.to_owned(), memory, true)
-    }
+/// Plan of the golden snapshot, while the machine runs and nothing else uses it.
+fn golden(state: &Workspace) -> Making {
+    let memory = state.ledger.plan.recipe.as_ref().is_some_and(|recipe| recipe.include_memory);
+    snapshot::making(state, GOLDEN.to_owned(), memory, true)
+}
 
-    fn prepare(&mut self, request: PrepareRequest) {
-        let PrepareRequest { cx, setup, reply } = request;
-        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        let start = Start { planned: true, ..self.start_point() };
-        let link_state = self.link_state.subscribe();
-        // Keeps others from destroying, starting or snapshotting the workspace; the call can be cancelled.
-        self.activity = Activity::Preparing;
-        let span = cx.span.clone();
-        let work = prepare(workspace, plan, start, link_state, setup, cx, reply);
-        let _detached = self.ops.spawn(tracing::Instrument::instrument(work, span));
-    }
+fn begin(state: &mut Workspace, request: PrepareRequest) {
+    let PrepareRequest { cx, setup, reply } = request;
+    let (workspace, plan) = (state.handle.clone(), state.ledger.plan.clone());
+    let start = Start { planned: true, ..Start::of(&state.ledger) };
+    let link_state = state.link.subscribe();
+    // Keeps others from destroying, starting or snapshotting the workspace; the call can be cancelled.
+    state.status.activity = Activity::Preparing;
+    let span = cx.span.clone();
+    let work = prepare(workspace, plan, start, link_state, setup, cx, reply);
+    let _detached = state.ops.spawn(tracing::Instrument::instrument(work, span));
 }
 
 async fn prepare(
@@ -106,8 +105,8 @@ async fn prepare(
         Ok(up) => up,
         Err(error) => {
             // Like any failed creation: the logs of a machine that did not boot are kept.
-            bring_up::fail_creation(&workspace, &plan, &error).await;
-            let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Preparing));
+            fail_creation(&workspace, &plan, &error).await;
+            let _actor_gone = workspace.actor.send(WorkMsg::Finished(Activity::Preparing).into());
             let _caller_gone = reply.send(Err(error));
             return;
         }
@@ -116,15 +115,14 @@ async fn prepare(
     let boot = step(StepKind::Boot, "start the machine", begun);
     match furnish(&workspace, &plan, (up, boot), link_state, &setup, &mut reporter, &quiet).await {
         Ok(golden) => {
-            let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Preparing));
-            settle(&workspace, Phase::Running, None).await;
+            let _actor_gone = workspace.actor.send(WorkMsg::Finished(Activity::Preparing).into());
+            workspace.settle(Phase::Running, None);
             fault_point!("prepare.after_created");
             let _caller_gone = reply.send(Ok(golden));
         }
         Err(error) => {
             // The undo ends the actor and this work, so the undo gives the answer.
-            let _actor_gone =
-                workspace.actor.send(super::Msg::Prepare(PrepareMsg::Undo(error, reply)));
+            let _actor_gone = workspace.actor.send(PrepareMsg::Undo(error, reply).into());
         }
     }
 }
@@ -157,7 +155,7 @@ async fn furnish(
     reporter.begin("making the snapshot `golden`");
     let begun = Instant::now();
     let patience = std::time::Duration::from_secs(10);
-    let freeze = |reply| super::Msg::Prepare(PrepareMsg::Freeze(reply));
+    let freeze = |reply| PrepareMsg::Freeze(reply).into();
     let making = quiet.guard(async { Ok(workspace.actor.ask(patience, freeze).await?) }).await?;
     // The caller does not cut this short: a save must not stop halfway.
     let made = snapshot::make(workspace, plan, making, quiet).await?;

@@ -10,13 +10,15 @@ use hivekeep_machine::{MachineHandle, ProcessId, ReattachError, host_disk_full};
 use serde_json::json;
 
 use super::{
-    LinkState, Msg, Workspace, bring_up::settle, identity::configure, network,
-    rewind::settle_change, take_down, volumes,
+    Workspace, destroy::undo, identity::configure, network, take_down, unfinished::settle_change,
+    volumes,
 };
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
     ledger::{DiskChange, MachineFact},
+    link_state::{self, LinkState},
+    messages::{LifecycleMsg, MachineMsg},
     phase::{Phase, Want},
     records::{ParkWish, Planned, Record, StopHow},
     snapshots::DiskLayers,
@@ -27,130 +29,117 @@ const ASK_AGAIN_IN: Duration = Duration::from_millis(500);
 /// Same pause, for a machine that was given up for the time being.
 const ASK_LEFT_EVERY: Duration = Duration::from_secs(5);
 
-impl Workspace {
-    /// Recovers the workspace; called once, at the start of each incarnation.
-    pub(super) fn recover(&mut self) {
-        if self.ledger.destroying {
-            return self.undo("workspace.destroyed");
+/// Recovers the workspace; called once, at the start of each incarnation.
+pub(super) fn recover(state: &mut Workspace) {
+    if state.ledger.destroying {
+        return undo(state, "workspace.destroyed");
+    }
+    if let Some((code, message)) = &state.ledger.failed {
+        state.status.reason = Some(format!("{code}: {message}"));
+        return state.set_phase(Phase::Failed);
+    }
+    if !state.ledger.created {
+        // The very first incarnation of a new workspace waits for its `Create`.
+        return match (&state.ledger.machine, state.handle.shared.take_fresh(state.handle.id)) {
+            (MachineFact::Stopped, true) => state.set_phase(Phase::Creating),
+            _ => undo(state, "workspace.create_undone"),
+        };
+    }
+    let change = state.ledger.change.clone();
+    let disk = state.ledger.disk.clone();
+    match state.ledger.machine.clone() {
+        // A change that was cut short is settled by the next start.
+        MachineFact::Stopped => {
+            state.set_phase(state.at_rest());
+            if state.ledger.parked.is_some() {
+                let workspace = state.handle.clone();
+                let told = async move { network::is_parked(&workspace).await };
+                let _detached = state.ops.spawn(told);
+            }
+            end_parked(state);
         }
-        if let Some((code, message)) = &self.ledger.failed {
-            self.reason = Some(format!("{code}: {message}"));
-            return self.set_phase(Phase::Failed);
+        MachineFact::Crashed { reason } => {
+            state.status.reason = Some(reason);
+            state.set_phase(Phase::Crashed);
         }
-        if !self.ledger.created {
-            // The very first incarnation of a new workspace waits for its `Create`.
-            return match (&self.ledger.machine, self.handle.shared.take_fresh(self.handle.id)) {
-                (MachineFact::Stopped, true) => self.set_phase(Phase::Creating),
-                _ => self.undo("workspace.create_undone"),
-            };
+        MachineFact::Starting => {
+            state.set_phase(Phase::Stopping);
+            spawn_recovery(state, abandon_start);
         }
-        let change = self.ledger.change.clone();
-        let disk = self.ledger.disk.clone();
-        match self.ledger.machine.clone() {
-            // A change that was cut short is settled by the next start.
-            MachineFact::Stopped => {
-                self.set_phase(self.at_rest());
-                if self.ledger.parked.is_some() {
-                    let workspace = self.handle.clone();
-                    let told = async move { network::is_parked(&workspace).await };
-                    let _detached = self.ops.spawn(told);
+        MachineFact::Launched { handle, stopping: true, .. } => {
+            state.set_phase(Phase::Stopping);
+            spawn_recovery(state, |workspace, plan| async move {
+                take_down::stop(&workspace, &plan, Some(&handle), &LinkState::Absent)
+                    .await
+                    .map(drop)
+            });
+        }
+        // A machine that was about to be woken has not gone on.
+        MachineFact::Launched { .. } if state.ledger.parked.is_some() => {
+            state.set_phase(Phase::Stopping);
+            spawn_recovery(state, abandon_start);
+        }
+        MachineFact::Launched { handle, up, .. } => {
+            let halted = StandsStill { parking: state.ledger.parking, up };
+            state.status.activity = Activity::Reattaching;
+            state.set_phase(Phase::Starting);
+            spawn_recovery(state, |workspace, plan| async move {
+                let change = change.map(|change| (change, disk));
+                let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
+                match found(&workspace, &plan, &handle, boot).await? {
+                    Found::There => take_up(workspace, plan, handle, change, halted).await,
+                    Found::Gone(gone) => crashed(workspace, plan, gone).await,
+                    Found::Silent(reason) => leave_alone(workspace, plan, handle, reason).await,
+                    Found::Unwanted => Ok(()),
                 }
-                self.end_parked();
-            }
-            MachineFact::Crashed { reason } => {
-                self.reason = Some(reason);
-                self.set_phase(Phase::Crashed);
-            }
-            MachineFact::Starting => {
-                self.set_phase(Phase::Stopping);
-                self.spawn_recovery(abandon_start);
-            }
-            MachineFact::Launched { handle, stopping: true, .. } => {
-                self.set_phase(Phase::Stopping);
-                self.spawn_recovery(|workspace, plan| async move {
-                    take_down::stop(&workspace, &plan, Some(&handle), &LinkState::Absent)
-                        .await
-                        .map(drop)
-                });
-            }
-            // A machine that was about to be woken has not gone on.
-            MachineFact::Launched { .. } if self.ledger.parked.is_some() => {
-                self.set_phase(Phase::Stopping);
-                self.spawn_recovery(abandon_start);
-            }
-            MachineFact::Launched { handle, up, .. } => {
-                let halted = StandsStill { parking: self.ledger.parking, up };
-                self.activity = Activity::Reattaching;
-                self.set_phase(Phase::Starting);
-                self.spawn_recovery(|workspace, plan| async move {
-                    let change = change.map(|change| (change, disk));
-                    let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
-                    match found(&workspace, &plan, &handle, boot).await? {
-                        Found::There => take_up(workspace, plan, handle, change, halted).await,
-                        Found::Gone(gone) => crashed(workspace, plan, gone).await,
-                        Found::Silent(reason) => leave_alone(workspace, plan, handle, reason).await,
-                        Found::Unwanted => Ok(()),
-                    }
-                });
-            }
+            });
         }
     }
+}
 
-    /// Phase of the workspace without a machine.
-    pub(super) fn at_rest(&self) -> Phase {
-        if self.ledger.parked.is_some() { Phase::Parked } else { Phase::Stopped }
+/// Ends the machine of a park that was cut short after its memory was durable.
+fn end_parked(state: &Workspace) {
+    let left = state.ledger.parked.as_ref().and_then(|parked| parked.left.clone());
+    let Some(left) = left else { return };
+    spawn_recovery(state, |workspace, plan| async move {
+        let driver = workspace.shared.driver(plan.spec.isolation)?;
+        driver.kill(&left).await?;
+        driver.release(&take_down::machine_plan(&workspace, &plan)?).await?;
+        workspace.note(Record::ParkEnded).await
+    });
+}
+
+/// Takes up a machine that was left for not answering, unless its end was ordered meanwhile.
+pub(super) fn answers(state: &mut Workspace, process: ProcessId) {
+    let recorded = state.ledger.handle().map(|handle| handle.process);
+    let left = state.machine.watched.is_none() && recorded == Some(process);
+    if !left || state.status.phase.on(Want::Reattach).is_err() {
+        return;
     }
-
-    /// Ends the machine of a park that was cut short after its memory was durable.
-    fn end_parked(&self) {
-        let left = self.ledger.parked.as_ref().and_then(|parked| parked.left.clone());
-        let Some(left) = left else { return };
-        self.spawn_recovery(|workspace, plan| async move {
-            let driver = workspace.shared.driver(plan.spec.isolation)?;
-            driver.kill(&left).await?;
-            driver.release(&take_down::machine_plan(&workspace, &plan)?).await?;
-            workspace.note(Record::ParkEnded).await
-        });
+    if state.on(Want::Reattach).is_ok() {
+        state.status.reason = None;
+        return recover(state);
     }
+    // Other work on the workspace ends first.
+    let actor = state.me.address.clone();
+    let _detached = state.me.workers.spawn(async move {
+        tokio::time::sleep(ASK_AGAIN_IN).await;
+        let _gone = actor.send(LifecycleMsg::Answers(process).into());
+    });
+}
 
-    /// Takes up a machine that was left for not answering, unless its end was ordered meanwhile.
-    pub(super) fn answers(&mut self, process: ProcessId) {
-        let recorded = self.ledger.handle().map(|handle| handle.process);
-        let left = self.machine.is_none() && recorded == Some(process);
-        if !left || self.phase.on(Want::Reattach).is_err() {
-            return;
+fn spawn_recovery<F>(state: &Workspace, work: impl FnOnce(WorkspaceHandle, Planned) -> F)
+where
+    F: Future<Output = Result<(), ToolError>> + Send + 'static,
+{
+    let work = work(state.handle.clone(), state.ledger.plan.clone());
+    let workspace = state.handle.clone();
+    let _detached = state.ops.spawn(async move {
+        if let Err(error) = work.await {
+            tracing::error!(workspace = %workspace.id, %error, "recovery failed");
+            workspace.settle(Phase::Crashed, Some(error.to_text()));
         }
-        if self.on(Want::Reattach).is_ok() {
-            self.reason = None;
-            return self.recover();
-        }
-        // Other work on the workspace ends first.
-        let actor = self.me.address.clone();
-        let _detached = self.me.workers.spawn(async move {
-            tokio::time::sleep(ASK_AGAIN_IN).await;
-            let _gone = actor.send(Msg::Answers(process));
-        });
-    }
-
-    pub(super) fn undo(&mut self, event: &'static str) {
-        self.set_phase(Phase::Destroying);
-        let work = self.destruction(event);
-        let _detached = self.ops.spawn(work);
-    }
-
-    fn spawn_recovery<F>(&self, work: impl FnOnce(WorkspaceHandle, Planned) -> F)
-    where
-        F: Future<Output = Result<(), ToolError>> + Send + 'static,
-    {
-        let work = work(self.handle.clone(), self.ledger.plan.clone());
-        let workspace = self.handle.clone();
-        let _detached = self.ops.spawn(async move {
-            if let Err(error) = work.await {
-                tracing::error!(workspace = %workspace.id, %error, "recovery failed");
-                settle(&workspace, Phase::Crashed, Some(error.to_text())).await;
-            }
-        });
-    }
+    });
 }
 
 /// Undoes a start that was never acknowledged: its machine is ended.
@@ -159,7 +148,7 @@ async fn abandon_start(workspace: WorkspaceHandle, plan: Planned) -> Result<(), 
     let record = Record::Stopped { at: chrono::Utc::now(), how: StopHow::Killed };
     let event = ("workspace.start_undone", json!({ "name": plan.name }));
     workspace.commit(vec![record], Some(event)).await?;
-    settle(&workspace, Phase::Stopped, None).await;
+    workspace.settle(Phase::Stopped, None);
     Ok(())
 }
 
@@ -228,7 +217,7 @@ async fn crashed(
     let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
     let event = ("workspace.crashed", json!({ "name": plan.name, "reason": reason }));
     workspace.commit(vec![record], Some(event)).await?;
-    settle(&workspace, Phase::Crashed, Some(reason)).await;
+    workspace.settle(Phase::Crashed, Some(reason));
     Ok(())
 }
 
@@ -242,7 +231,7 @@ async fn leave_alone(
     let reason = format!("the machine lives but does not answer: {reason}; it is asked again");
     tracing::warn!(workspace = %workspace.id, reason, "a machine is left as it is");
     workspace.publish("workspace.silent", json!({ "name": plan.name, "reason": reason }));
-    settle(&workspace, Phase::Crashed, Some(reason)).await;
+    workspace.settle(Phase::Crashed, Some(reason));
     let left = || {
         workspace
             .shared
@@ -256,7 +245,8 @@ async fn leave_alone(
         match found(&workspace, &plan, &handle, Duration::ZERO).await? {
             Found::Silent(_) => tokio::time::sleep(ASK_LEFT_EVERY).await,
             Found::There => {
-                let _actor_gone = workspace.actor.send(Msg::Answers(handle.process));
+                let _actor_gone =
+                    workspace.actor.send(LifecycleMsg::Answers(handle.process).into());
                 return Ok(());
             }
             // The watch on the left machine notices its end.
@@ -299,28 +289,30 @@ async fn take_up(
         _ => false,
     };
     let (patience, machine) = (Duration::from_secs(10), handle.clone());
-    let mut link_state =
-        workspace.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
+    let mut link_state = workspace
+        .actor
+        .ask(patience, |reply| MachineMsg::Attach(handle, None, reply).into())
+        .await?;
     if paused {
         // The machine is paused on purpose; its guest answers when it goes on.
         workspace.publish("workspace.reattached", json!({ "name": plan.name }));
-        settle(&workspace, Phase::Paused, None).await;
+        workspace.settle(Phase::Paused, None);
         return Ok(());
     }
     if disk_full {
         workspace.publish("workspace.reattached", json!({ "name": plan.name }));
         let error = host_disk_full();
         workspace.publish("workspace.host_disk_full", json!({ "reason": error.message }));
-        settle(&workspace, Phase::HostDiskFull, Some(error.to_text())).await;
+        workspace.settle(Phase::HostDiskFull, Some(error.to_text()));
         return Ok(());
     }
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
-    let link = super::link_state::usable(&mut link_state, boot).await?;
+    let link = link_state::usable(&mut link_state, boot).await?;
     let networked = network::verify(&workspace, &plan, &link, driver.as_ref(), &machine);
     let mounted = volumes::mount(&link, &plan);
     tokio::try_join!(configure(&link, &plan, false), networked, mounted)?;
     workspace.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
     workspace.publish("workspace.reattached", json!({ "name": plan.name }));
-    settle(&workspace, Phase::Running, None).await;
+    workspace.settle(Phase::Running, None);
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! `snapshot` with action `create`.
 
-mod deleting;
-mod listing;
-mod making;
+pub(crate) mod deleting;
+pub(crate) mod listing;
 mod quiet;
 
 use std::path::PathBuf;
@@ -12,18 +11,20 @@ use hivekeep_kernel::{CallCx, Layer, LayerId, Reply, SnapshotId, ToolError, faul
 use hivekeep_machine::{Isolation, MachineHandle, SaveRequest};
 use serde_json::json;
 
-use super::{LinkState, Msg, Workspace, boot::memory_folder, images::images, take_down};
-pub(super) use making::{MadeSnapshot, Making};
-use quiet::{MAX_FREEZE, Quiet};
-
+use self::quiet::{MAX_FREEZE, Quiet};
+use super::{
+    Workspace, boot::memory_folder, images::images, take_down, unfinished, volumes::has_no_volumes,
+};
 use crate::{
     activity::Activity,
     api::snapshots::SnapshotResult,
     codes,
     handle::WorkspaceHandle,
+    link_state::LinkState,
+    messages::WorkMsg,
     phase::{Phase, Want, no_snapshots},
     records::{Planned, Record},
-    snapshots::{Artifact, DiskLayers, SnapshotMemory, SnapshotNode, files},
+    snapshots::{Artifact, DiskLayers, MadeSnapshot, Making, SnapshotMemory, SnapshotNode, files},
 };
 
 /// Longest name of a snapshot.
@@ -33,125 +34,124 @@ const MAX_NAME: usize = 128;
 /// what was never written above it. Deletions leave layers behind until the next stop.
 const MAX_LAYERS: usize = 100;
 
-impl Workspace {
-    /// `snapshot` with action `create`.
-    ///
-    /// # Errors
-    /// When the name is taken, the workspace is busy, or it has no memory to include.
-    pub(crate) fn snapshot_create(
-        &mut self,
-        cx: &CallCx,
-        name: String,
-        include_memory: bool,
-    ) -> Result<Reply<SnapshotResult>, ToolError> {
-        let making = self.plan_snapshot(name, include_memory)?;
-        // A machine that crashed left what it had written, as a power cut does.
-        let disk_synced = matches!(self.phase, Phase::Running | Phase::Stopped);
-        let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
-        let volumes: Vec<_> = plan.volumes.iter().map(|one| one.volume.to_string()).collect();
-        self.activity = Activity::Snapshotting;
-        let made = self.to_its_end(async move {
-            let made = make(&workspace, &plan, making, &cx).await;
-            let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Snapshotting));
-            made
-        });
-        Ok(Reply::later(async move {
-            let MadeSnapshot { node, pause_ms } = made.await?;
-            Ok(SnapshotResult {
-                snapshot_id: Some(node.id),
-                name: Some(node.name),
-                has_memory: Some(node.memory.is_some()),
-                memory_bytes: node.memory.map(|memory| memory.bytes),
-                created_at: Some(node.at),
-                disk_synced: Some(disk_synced),
-                pause_ms,
-                volumes_left_out: (!volumes.is_empty()).then_some(volumes),
-                ..Default::default()
-            })
-        }))
-    }
+/// `snapshot` with action `create`.
+///
+/// # Errors
+/// When the name is taken, the workspace is busy, or it has no memory to include.
+pub(crate) fn snapshot_create(
+    state: &mut Workspace,
+    cx: &CallCx,
+    name: String,
+    include_memory: bool,
+) -> Result<Reply<SnapshotResult>, ToolError> {
+    let making = plan_snapshot(state, name, include_memory)?;
+    // A machine that crashed left what it had written, as a power cut does.
+    let disk_synced = matches!(state.status.phase, Phase::Running | Phase::Stopped);
+    let (workspace, plan, cx) = (state.handle.clone(), state.ledger.plan.clone(), cx.clone());
+    let volumes: Vec<_> = plan.volumes.iter().map(|one| one.volume.to_string()).collect();
+    state.status.activity = Activity::Snapshotting;
+    let made = state.to_its_end(async move {
+        let made = make(&workspace, &plan, making, &cx).await;
+        let _actor_gone = workspace.actor.send(WorkMsg::Finished(Activity::Snapshotting).into());
+        made
+    });
+    Ok(Reply::later(async move {
+        let MadeSnapshot { node, pause_ms } = made.await?;
+        Ok(SnapshotResult {
+            snapshot_id: Some(node.id),
+            name: Some(node.name),
+            has_memory: Some(node.memory.is_some()),
+            memory_bytes: node.memory.map(|memory| memory.bytes),
+            created_at: Some(node.at),
+            disk_synced: Some(disk_synced),
+            pause_ms,
+            volumes_left_out: (!volumes.is_empty()).then_some(volumes),
+            ..Default::default()
+        })
+    }))
+}
 
-    pub(super) fn plan_snapshot(
-        &mut self,
-        name: String,
-        include_memory: bool,
-    ) -> Result<Making, ToolError> {
-        let want = Want::Snapshot { memory: include_memory };
-        self.situation().undisturbed(want)?;
-        check_name(&name)?;
-        self.may_snapshot(&name, include_memory)?;
-        let live = matches!(self.phase, Phase::Running | Phase::Paused);
-        Ok(self.making(name, include_memory, live))
-    }
+pub(super) fn plan_snapshot(
+    state: &mut Workspace,
+    name: String,
+    include_memory: bool,
+) -> Result<Making, ToolError> {
+    let want = Want::Snapshot { memory: include_memory };
+    state.situation().undisturbed(want)?;
+    check_name(&name)?;
+    may_snapshot(state, &name, include_memory)?;
+    let live = matches!(state.status.phase, Phase::Running | Phase::Paused);
+    Ok(making(state, name, include_memory, live))
+}
 
-    /// Plan of a snapshot made now; with `live`, of a machine that runs or is paused.
-    pub(super) fn making(&self, name: String, include_memory: bool, live: bool) -> Making {
-        let plan = &self.ledger.plan;
-        let top = self.ledger.disk.top;
-        let handle = self.ledger.handle().filter(|_| live).cloned();
-        let node = SnapshotNode {
-            id: SnapshotId::new(),
-            name,
-            parent: self.ledger.snapshots.at,
-            layers: Vec::new(),
-            memory: include_memory.then(|| SnapshotMemory { bytes: 0, token: plan.token.clone() }),
-            jobs: self.ledger.jobs.clone(),
-            at: Utc::now(),
-            by_backup: false,
-        };
-        Making {
-            node,
-            frozen: top.unwrap_or_else(LayerId::new),
-            top: LayerId::new(),
-            disk: self.ledger.disk.clone(),
-            base: self.ledger.base.clone(),
-            first: top.is_none().then(|| take_down::folders(&self.handle).disk()),
-            machine: handle.map(|handle| (handle, self.link_state.borrow().clone())),
-            paused: self.phase == Phase::Paused,
-        }
+/// Plan of a snapshot made now; with `live`, of a machine that runs or is paused.
+pub(super) fn making(state: &Workspace, name: String, include_memory: bool, live: bool) -> Making {
+    let plan = &state.ledger.plan;
+    let top = state.ledger.disk.top;
+    let handle = state.ledger.handle().filter(|_| live).cloned();
+    let node = SnapshotNode {
+        id: SnapshotId::new(),
+        name,
+        parent: state.ledger.snapshots.at,
+        layers: Vec::new(),
+        memory: include_memory.then(|| SnapshotMemory { bytes: 0, token: plan.token.clone() }),
+        jobs: state.ledger.jobs.clone(),
+        at: Utc::now(),
+        by_backup: false,
+    };
+    Making {
+        node,
+        frozen: top.unwrap_or_else(LayerId::new),
+        top: LayerId::new(),
+        disk: state.ledger.disk.clone(),
+        base: state.ledger.base.clone(),
+        first: top.is_none().then(|| take_down::folders(&state.handle).disk()),
+        machine: handle.map(|handle| (handle, state.link.now())),
+        paused: state.status.phase == Phase::Paused,
     }
+}
 
-    fn may_snapshot(&self, name: &str, include_memory: bool) -> Result<(), ToolError> {
-        if self.ledger.plan.spec.isolation != Isolation::Vm {
-            return Err(ToolError::new(
-                Layer::Machine,
-                codes::SNAPSHOT_UNSUPPORTED,
-                "a sandbox's disk is a folder of the host, which cannot be frozen",
-            )
-            .next("make the workspace with isolation `vm`"));
-        }
-        if let Some(taken) = self.ledger.snapshots.find(name) {
-            return Err(ToolError::new(
-                Layer::Actor,
-                codes::SNAPSHOT_EXISTS,
-                format!("a snapshot `{name}` exists"),
-            )
-            .next("choose another name, or delete that one first")
-            .detail("snapshot_id", taken.id.to_string()));
-        }
-        let most = self.handle.shared.options.max_snapshots_per_workspace;
-        if self.ledger.snapshots.len() >= most {
-            return Err(ToolError::new(
-                Layer::Quota,
-                codes::TOO_MANY_SNAPSHOTS,
-                format!("the workspace has its {most} snapshots"),
-            )
-            .next("delete some, or raise workspace.max_snapshots_per_workspace")
-            .detail("max_snapshots_per_workspace", most));
-        }
-        if self.ledger.disk.layers.len() >= MAX_LAYERS {
-            let message = format!("the workspace's disk has {MAX_LAYERS} layers");
-            return Err(ToolError::new(Layer::Quota, codes::TOO_MANY_LAYERS, message)
-                .next("call workspace_stop: layers that deleted snapshots left are merged then")
-                .detail("max_layers", MAX_LAYERS));
-        }
-        if include_memory {
-            self.has_no_volumes(
-                "a machine with volumes has no snapshot with memory: QEMU cannot save its devices",
-            )?;
-        }
-        self.phase.on(Want::Snapshot { memory: include_memory }).map(drop)
+fn may_snapshot(state: &Workspace, name: &str, include_memory: bool) -> Result<(), ToolError> {
+    if state.ledger.plan.spec.isolation != Isolation::Vm {
+        return Err(ToolError::new(
+            Layer::Machine,
+            codes::SNAPSHOT_UNSUPPORTED,
+            "a sandbox's disk is a folder of the host, which cannot be frozen",
+        )
+        .next("make the workspace with isolation `vm`"));
     }
+    if let Some(taken) = state.ledger.snapshots.find(name) {
+        return Err(ToolError::new(
+            Layer::Actor,
+            codes::SNAPSHOT_EXISTS,
+            format!("a snapshot `{name}` exists"),
+        )
+        .next("choose another name, or delete that one first")
+        .detail("snapshot_id", taken.id.to_string()));
+    }
+    let most = state.handle.shared.options.max_snapshots_per_workspace;
+    if state.ledger.snapshots.len() >= most {
+        return Err(ToolError::new(
+            Layer::Quota,
+            codes::TOO_MANY_SNAPSHOTS,
+            format!("the workspace has its {most} snapshots"),
+        )
+        .next("delete some, or raise workspace.max_snapshots_per_workspace")
+        .detail("max_snapshots_per_workspace", most));
+    }
+    if state.ledger.disk.layers.len() >= MAX_LAYERS {
+        let message = format!("the workspace's disk has {MAX_LAYERS} layers");
+        return Err(ToolError::new(Layer::Quota, codes::TOO_MANY_LAYERS, message)
+            .next("call workspace_stop: layers that deleted snapshots left are merged then")
+            .detail("max_layers", MAX_LAYERS));
+    }
+    if include_memory {
+        has_no_volumes(
+            &state.ledger.plan,
+            "a machine with volumes has no snapshot with memory: QEMU cannot save its devices",
+        )?;
+    }
+    state.status.phase.on(Want::Snapshot { memory: include_memory }).map(drop)
 }
 
 fn check_name(name: &str) -> Result<(), ToolError> {
@@ -199,8 +199,7 @@ pub(super) async fn make(
         Err(error) => {
             let handle = machine.as_ref().map(|(handle, _)| handle);
             let top = layer(top);
-            let left =
-                super::rewind::settle_failed(workspace, plan, &disk, top, paused, handle).await;
+            let left = unfinished::settle_failed(workspace, plan, &disk, top, paused, handle).await;
             return Err(match left {
                 Ok(()) => error,
                 Err(left) => error.detail("not_settled", left.to_text()),

@@ -1,27 +1,32 @@
-//! State of one workspace's actor, and the steps that all its handlers share.
+//! State of one workspace's actor, in parts that know nothing of each other, and the steps that all
+//! its handlers share.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use hivekeep_kernel::{
-    Address, CallCx, Children, Context, JobId, Owned, SessionId, ToolError, WorkspaceId,
-    supervise::RestartCounter, workers::Workers,
+    CallCx, Children, Context, Owned, SessionId, ToolError, WorkspaceId, workers::Workers,
 };
-use hivekeep_link::LinkToken;
-use hivekeep_machine::{MachineHandle, ProcessId};
-use tokio::sync::{oneshot, watch};
+use hivekeep_link::Link;
+use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use super::{LinkState, ending::Ending, merge::Merger, messages::Msg, waiting::Sleeping};
+use super::{
+    ending::LifetimeEnd,
+    status::{WatchedMachine, WorkspaceStatus},
+    waiting::Sleeping,
+};
 use crate::{
     activity::{Activity, Situation},
     handle::WorkspaceHandle,
-    job,
+    job::Jobs,
     ledger::Ledger,
-    phase::{Phase, Want},
+    link_state::GuestLink,
+    messages::Msg,
+    phase::{MachineProcess, Phase, Want},
     shared::Shared,
-    snapshots,
-    tasks::{Pace, ResultCache},
+    snapshots::{self, Merger},
+    tasks::TaskNews,
 };
 
 /// Manager of all workspaces, as one workspace reports to it.
@@ -45,62 +50,67 @@ pub struct Seed {
 
 /// Actor of one workspace.
 pub struct Workspace {
-    pub(super) me: Context<Msg>,
-    pub(super) handle: WorkspaceHandle,
-    pub(super) manager: Arc<dyn WorkspaceManager>,
+    pub(crate) me: Context<Msg>,
+    pub(crate) handle: WorkspaceHandle,
+    pub(crate) manager: Arc<dyn WorkspaceManager>,
     /// The durable state as the last message of a commit found it: the same all through a handler.
-    pub(super) ledger: Ledger,
-    pub(super) phase: Phase,
-    /// Why the workspace crashed or failed.
-    pub(super) reason: Option<String>,
-    pub(super) children: Children,
-    pub(super) machine: Option<MachineHandle>,
-    /// A launched machine whose record is under way. A start that is given up meanwhile leaves it here.
-    pub(super) unrecorded: Option<Box<MachineHandle>>,
-    /// The machine that was last seen to end; its record may be under way.
-    pub(super) ended: Option<ProcessId>,
-    pub(super) jobs: HashMap<JobId, Address<job::Msg>>,
-    pub(super) link_state: watch::Sender<LinkState>,
-    /// Changes when the guest's tasks may have changed.
-    pub(super) task_hints: watch::Sender<u64>,
-    /// Results that the guest sent without being asked.
-    pub(super) results: ResultCache,
-    /// Number of times that the link came or went.
-    pub(super) links: u64,
-    pub(super) pace: Pace,
-    /// Secret of the link that the guest accepts.
-    pub(super) token: watch::Sender<LinkToken>,
-    /// Work under way on disk and machine.
-    pub(super) activity: Activity,
-    /// Held by changes of forwards that are under way.
-    pub(super) forwarding: Arc<()>,
-    /// An adoption is under way.
-    pub(super) adopting: bool,
+    pub(crate) ledger: Ledger,
+    pub(crate) status: WorkspaceStatus,
+    pub(crate) children: Children,
+    pub(crate) machine: WatchedMachine,
+    pub(crate) link: GuestLink,
+    pub(crate) jobs: Jobs,
+    pub(crate) tasks: TaskNews,
     /// Unrecorded state of the end by lifetime.
-    pub(super) ending: Ending,
+    pub(crate) ending: LifetimeEnd,
     /// Calls that wait for the machine to be awake.
-    pub(super) sleeping: Sleeping,
+    pub(crate) sleeping: Sleeping,
     /// Merge of layers in the background, until another phase ends it.
-    pub(super) merger: Option<Merger>,
+    pub(crate) merger: Option<Merger>,
     /// Work of calls. A clone held by work keeps that work alive past the actor.
-    pub(super) ops: Workers,
+    pub(crate) ops: Workers,
     /// Removals of files that nobody needs any more, which the destruction waits for.
-    pub(super) removals: TaskTracker,
-    pub(super) crashes: RestartCounter,
+    pub(crate) removals: TaskTracker,
 }
 
 impl Workspace {
+    /// A workspace as its records say, before anything was looked at.
+    pub(super) fn new(me: Context<Msg>, seed: Seed, ledger: Ledger) -> Self {
+        let Seed { id, shared, manager } = seed;
+        let census = shared.daemon.census.clone();
+        let children = Children::new(me.address.probe().path(), census, me.cell.clone());
+        let machine = WatchedMachine::new(shared.options.machine_policy());
+        let link = GuestLink::new(ledger.plan.token.clone());
+        let handle = WorkspaceHandle { id, shared, actor: me.address.clone() };
+        Self {
+            me,
+            handle,
+            manager,
+            ledger,
+            status: WorkspaceStatus::new(),
+            children,
+            machine,
+            link,
+            jobs: Jobs::default(),
+            tasks: TaskNews::default(),
+            ending: LifetimeEnd::default(),
+            sleeping: Sleeping::default(),
+            merger: None,
+            ops: Workers::default(),
+            removals: TaskTracker::new(),
+        }
+    }
+
     /// Takes up the durable state, and removes the files that are no longer needed. A workspace
     /// that is being forgotten stays as it was.
     pub(super) fn take_up(&mut self) {
         let shared = self.handle.shared.clone();
         let Some(ledger) = shared.logs.state(self.handle.id) else { return };
         self.ledger = ledger;
-        let recorded = self.ledger.handle().map(|handle| handle.process);
-        self.unrecorded.take_if(|machine| recorded == Some(machine.process));
+        self.machine.recorded(&self.ledger);
         if self.ledger.plan.pool.is_none() {
             // The claim is durable: the workspace is no longer the pool's.
-            self.finished(Activity::Claiming);
+            self.status.finished(Activity::Claiming);
         }
         let free = shared.ref_counts.replace(self.handle.id, self.ledger.artifacts());
         if !free.is_empty() {
@@ -110,11 +120,7 @@ impl Workspace {
         self.sync();
     }
 
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    pub(super) fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
+    pub(crate) fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
         // A machine of the pool has no owner; the pool's own session operates it.
         let pools = self.ledger.plan.pool.is_some() && self.ledger.plan.owner == session;
         if self.ledger.owner == Some(session) || pools {
@@ -125,13 +131,7 @@ impl Workspace {
 
     /// State that decides which wishes are allowed.
     pub(crate) fn situation(&self) -> Situation {
-        Situation {
-            phase: self.phase,
-            activity: self.activity,
-            forwarding: Arc::strong_count(&self.forwarding) > 1,
-            unfinished: self.ledger.change.is_some(),
-            adopting: self.adopting,
-        }
+        self.status.situation(self.ledger.change.is_some())
     }
 
     /// The phase that a wish leads to.
@@ -142,8 +142,21 @@ impl Workspace {
         self.situation().on(want)
     }
 
+    /// Waits for a link, for a call that may be made now.
+    ///
+    /// # Errors
+    /// When the workspace does not run.
+    pub(crate) fn guest(
+        &self,
+        cx: &CallCx,
+    ) -> Result<impl Future<Output = Result<Link, ToolError>> + Send + use<>, ToolError> {
+        self.on(Want::Guest)?;
+        let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
+        Ok(self.link.reach(cx, patience))
+    }
+
     /// Starts work that goes on to its end, even if this actor ends or nobody waits.
-    pub(super) fn to_its_end<T, W>(
+    pub(crate) fn to_its_end<T, W>(
         &self,
         work: W,
     ) -> impl Future<Output = Result<T, ToolError>> + Send + use<T, W>
@@ -160,11 +173,56 @@ impl Workspace {
         async move { outcome.await.map_err(|_| ToolError::internal("the work ended"))? }
     }
 
-    /// Ends an activity, unless another one goes on by now.
-    pub(super) fn finished(&mut self, activity: Activity) {
-        if self.activity == activity {
-            self.activity = Activity::Idle;
+    pub(crate) fn process(&self) -> MachineProcess {
+        self.machine.process(&self.ledger)
+    }
+
+    /// Idle seconds after which the workspace is parked by itself; `None`: never.
+    pub(crate) fn parks_after_secs(&self) -> Option<u64> {
+        let options = &self.handle.shared.options;
+        let secs = self.ledger.idle_park_secs.unwrap_or(options.park_after_idle_secs);
+        (secs > 0 && self.ledger.plan.pool.is_none()).then_some(secs)
+    }
+
+    /// Phase of the workspace without a machine.
+    pub(crate) fn at_rest(&self) -> Phase {
+        if self.ledger.parked.is_some() { Phase::Parked } else { Phase::Stopped }
+    }
+
+    pub(crate) fn set_phase(&mut self, phase: Phase) {
+        self.status.phase = phase;
+        if let (Some(merger), true) = (&self.merger, phase != Phase::Stopped) {
+            merger.cancel();
         }
+        self.sync();
+        if self.ledger.plan.pool.is_some() {
+            self.manager.phase(self.handle.id, phase);
+        }
+    }
+
+    /// Brings the card and the word in `hivekeep ps` up to date.
+    pub(crate) fn sync(&self) {
+        let (phase, process) = (self.status.phase, self.process());
+        self.me.address.probe().set_state(self.status.word(process));
+        let (owner, user) = (self.ledger.owner, self.ledger.user);
+        let parks_when_idle = phase == Phase::Running && self.parks_after_secs().is_some();
+        let (plan, lifetime) = (&self.ledger.plan, self.ledger.lifetime);
+        self.handle.shared.directory.update(self.handle.id, |card| {
+            card.phase = phase;
+            card.owner = owner;
+            card.user = user;
+            card.process = process;
+            card.lifetime = lifetime;
+            card.parks_when_idle = parks_when_idle;
+            if card.pool.is_some() && plan.pool.is_none() {
+                card.name.clone_from(&plan.name);
+                card.planned_by = plan.owner;
+                card.pool = None;
+                card.fork_of = None;
+                card.created_at = plan.at;
+                card.labels = Arc::new(plan.labels.clone());
+            }
+        });
     }
 }
 

@@ -1,79 +1,74 @@
-//! The status of a workspace: its phase, and whether a process of its machine is left.
+//! Status of a workspace: its phase, the work under way, and whether a process of its machine is left.
 //!
 //! A start, stop or re-attachment that fails can leave a process. The workspace is `crashed` then,
 //! and is never said to have no process.
 
 use std::sync::Arc;
 
-use hivekeep_kernel::Fault;
-use hivekeep_machine::{MachineExit, ProcessId};
-use serde_json::json;
+use hivekeep_kernel::{RestartPolicy, supervise::RestartCounter};
+use hivekeep_machine::{MachineHandle, ProcessId};
 
-use super::{Msg, Workspace};
 use crate::{
-    activity::Activity,
+    activity::{Activity, Situation},
+    ledger::Ledger,
     phase::{MachineProcess, Phase},
-    records::Record,
 };
 
-impl Workspace {
-    pub(super) fn process(&self) -> MachineProcess {
-        if self.machine.is_some() {
-            return MachineProcess::Running;
-        }
-        let recorded = self.ledger.handle().map(|handle| handle.process);
-        let ended = recorded.is_some() && recorded == self.ended;
-        match self.ledger.process_may_be_left() && !ended {
-            true => MachineProcess::Unknown,
-            false => MachineProcess::None,
+/// Phase of a workspace, and the work under way.
+pub(crate) struct WorkspaceStatus {
+    pub(crate) phase: Phase,
+    /// Why the workspace crashed or failed.
+    pub(crate) reason: Option<String>,
+    /// Work under way on disk and machine.
+    pub(crate) activity: Activity,
+    /// Held by changes of forwards that are under way.
+    pub(crate) forwarding: Arc<()>,
+    /// An adoption is under way.
+    pub(crate) adopting: bool,
+}
+
+impl WorkspaceStatus {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: Phase::Creating,
+            reason: None,
+            activity: Activity::Idle,
+            forwarding: Arc::default(),
+            adopting: false,
         }
     }
 
-    pub(super) fn set_phase(&mut self, phase: Phase) {
-        self.phase = phase;
-        if let (Some(merger), true) = (&self.merger, phase != Phase::Stopped) {
-            merger.cancel();
-        }
-        self.sync();
-        if self.ledger.plan.pool.is_some() {
-            self.manager.phase(self.handle.id, phase);
+    /// State that decides which wishes are allowed; `unfinished` is a recorded change of the disk.
+    pub(crate) fn situation(&self, unfinished: bool) -> Situation {
+        Situation {
+            phase: self.phase,
+            activity: self.activity,
+            forwarding: Arc::strong_count(&self.forwarding) > 1,
+            unfinished,
+            adopting: self.adopting,
         }
     }
 
-    /// Brings the card and the word in `hivekeep ps` up to date.
-    pub(super) fn sync(&self) {
-        let (phase, owner, process) = (self.phase, self.ledger.owner, self.process());
-        let user = self.ledger.user;
-        let word = match (phase, process) {
+    /// Ends an activity, unless another one goes on by now.
+    pub(crate) fn finished(&mut self, activity: Activity) {
+        if self.activity == activity {
+            self.activity = Activity::Idle;
+        }
+    }
+
+    /// Word for `hivekeep ps`.
+    pub(crate) fn word(&self, process: MachineProcess) -> &'static str {
+        match (self.phase, process) {
             (Phase::Crashed, MachineProcess::Running) => "crashed, machine runs",
             (Phase::Crashed, MachineProcess::Unknown) => "crashed, machine may run",
-            _ => phase.word(),
-        };
-        self.me.address.probe().set_state(word);
-        let parks_when_idle = phase == Phase::Running && self.parks_after_secs().is_some();
-        let (plan, lifetime) = (&self.ledger.plan, self.ledger.lifetime);
-        self.handle.shared.directory.update(self.handle.id, |card| {
-            card.phase = phase;
-            card.owner = owner;
-            card.user = user;
-            card.process = process;
-            card.lifetime = lifetime;
-            card.parks_when_idle = parks_when_idle;
-            if card.pool.is_some() && plan.pool.is_none() {
-                card.name.clone_from(&plan.name);
-                card.planned_by = plan.owner;
-                card.pool = None;
-                card.fork_of = None;
-                card.created_at = plan.at;
-                card.labels = Arc::new(plan.labels.clone());
-            }
-        });
+            _ => self.phase.word(),
+        }
     }
 
     /// Why the workspace crashed or failed, and what can be done about a process that is left.
-    pub(super) fn reason(&self) -> Option<String> {
+    pub(crate) fn explained(&self, process: MachineProcess) -> Option<String> {
         let reason = self.reason.clone()?;
-        let left = match (self.phase, self.process()) {
+        let left = match (self.phase, process) {
             (Phase::Crashed, MachineProcess::Running) => "runs",
             (Phase::Crashed, MachineProcess::Unknown) => "may still run",
             _ => return Some(reason),
@@ -83,66 +78,41 @@ impl Workspace {
              ends it before it starts another"
         ))
     }
+}
 
-    /// Ends a change of phase.
-    pub(super) fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
-        // A machine may have ended between the last step of its start and now.
-        self.finished(Activity::Reattaching);
-        let stands = matches!(phase, Phase::Running | Phase::Paused | Phase::HostDiskFull);
-        let gone = stands && self.machine.is_none();
-        self.reason = reason;
-        // A workspace whose memory is on the disk is parked, not stopped.
-        let phase = if phase == Phase::Stopped { self.at_rest() } else { phase };
-        if gone {
-            self.reason = Some("the machine ended right after its start".to_owned());
-            self.set_phase(Phase::Crashed);
-        } else {
-            self.set_phase(phase);
-        }
-        match self.phase {
-            Phase::Running => self.follow_jobs()?,
-            Phase::Crashed => self.watch_what_is_left(),
-            // Most often there is nothing to merge.
-            Phase::Stopped => drop(self.begin_merging()),
-            _ => {}
-        }
-        Ok(())
+/// The machine's process, as far as the records do not say.
+pub(crate) struct WatchedMachine {
+    /// The machine that a child watches.
+    pub(crate) watched: Option<MachineHandle>,
+    /// A launched machine whose record is under way. A start that is given up meanwhile leaves it here.
+    pub(crate) unrecorded: Option<Box<MachineHandle>>,
+    /// The machine that was last seen to end; its record may be under way.
+    pub(crate) ended: Option<ProcessId>,
+    pub(crate) crashes: RestartCounter,
+}
+
+impl WatchedMachine {
+    pub(crate) fn new(restarts: RestartPolicy) -> Self {
+        let crashes = RestartCounter::new(restarts);
+        Self { watched: None, unrecorded: None, ended: None, crashes }
     }
 
-    /// Watches a recorded machine that no child watches any more, so that its end is noticed.
-    fn watch_what_is_left(&self) {
-        let (None, Some(handle)) = (&self.machine, self.ledger.handle().cloned()) else { return };
-        let (workspace, isolation) = (self.handle.clone(), self.ledger.plan.spec.isolation);
-        let _detached = self.me.workers.spawn(async move {
-            let Ok(driver) = workspace.shared.driver(isolation) else { return };
-            let exit = driver.watch(&handle).await;
-            let _gone = workspace.actor.send(Msg::LeftEnded(handle.process, exit));
-        });
+    /// Drops the unrecorded machine once it is the recorded one.
+    pub(crate) fn recorded(&mut self, ledger: &Ledger) {
+        let recorded = ledger.handle().map(|handle| handle.process);
+        self.unrecorded.take_if(|machine| recorded == Some(machine.process));
     }
 
-    /// Records the end of a machine's process that was left running.
-    pub(super) fn left_ended(&mut self, process: ProcessId, exit: &MachineExit) {
-        let recorded = self.ledger.handle().map(|handle| handle.process);
-        if self.phase != Phase::Crashed || recorded != Some(process) {
-            return;
+    /// Whether a process is there, or may be.
+    pub(crate) fn process(&self, ledger: &Ledger) -> MachineProcess {
+        if self.watched.is_some() {
+            return MachineProcess::Running;
         }
-        self.ended = Some(process);
-        let before = self.reason.take().map(|reason| format!("{reason}; "));
-        let reason = format!("{}its process has ended since", before.unwrap_or_default());
-        tracing::info!(workspace = %self.handle.id, how = %exit.how, "a machine that was left has ended");
-        self.reason = Some(reason.clone());
-        if self.ledger.parked.is_some() {
-            // The parked memory was not touched.
-            self.set_phase(Phase::Parked);
+        let recorded = ledger.handle().map(|handle| handle.process);
+        let ended = recorded.is_some() && recorded == self.ended;
+        match ledger.process_may_be_left() && !ended {
+            true => MachineProcess::Unknown,
+            false => MachineProcess::None,
         }
-        self.sync();
-        let (workspace, how, at) = (self.handle.clone(), exit.how.to_string(), exit.at);
-        let _detached = self.me.workers.spawn(async move {
-            let data = json!({ "reason": reason, "how": how });
-            let record = Record::Crashed { at, reason };
-            if let Err(error) = workspace.commit(vec![record], Some(("workspace.crashed", data))).await {
-                tracing::error!(workspace = %workspace.id, %error, "a machine's end could not be recorded");
-            }
-        });
     }
 }

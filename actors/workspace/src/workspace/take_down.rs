@@ -8,79 +8,79 @@ use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 use hivekeep_protocol::Shutdown;
 use serde_json::json;
 
-use super::{LinkState, Msg, Workspace, bring_up::settle};
+use super::Workspace;
 use crate::{
     api::lifecycle::{WorkspaceStop, WorkspaceStopped},
     handle::WorkspaceHandle,
+    link_state::LinkState,
+    messages::MachineMsg,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     snapshots::{Artifact, DiskLayers},
 };
 
-impl Workspace {
-    /// `workspace_stop`.
-    ///
-    /// # Errors
-    /// When no machine runs, or other work must end first.
-    pub(crate) fn stop_in_order(
-        &mut self,
-        _: &CallCx,
-        _: WorkspaceStop,
-    ) -> Result<Reply<WorkspaceStopped>, ToolError> {
-        let next = self.on(Want::Stop)?;
-        Ok(Reply::later(self.stop_machine(next)))
-    }
+/// `workspace_stop`.
+///
+/// # Errors
+/// When no machine runs, or other work must end first.
+pub(crate) fn stop_in_order(
+    state: &mut Workspace,
+    _: &CallCx,
+    _: WorkspaceStop,
+) -> Result<Reply<WorkspaceStopped>, ToolError> {
+    let next = state.on(Want::Stop)?;
+    Ok(Reply::later(stop_machine(state, next)))
+}
 
-    /// Stops the machine, to the end whether or not anybody waits.
-    pub(super) fn stop_machine(
-        &mut self,
-        next: Phase,
-    ) -> impl Future<Output = Result<WorkspaceStopped, ToolError>> + Send + use<> {
-        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        // The handle is from the records, not from the child that watches the machine: a failed
-        // stop ended that watch, and can be tried again.
-        let handle = self.ledger.handle().cloned();
-        let link_state = self.link_state.borrow().clone();
-        let paused = self.phase() == Phase::Paused;
-        self.set_phase(next);
-        let ops = self.ops.clone();
-        async move {
-            let _keeps_the_work_alive = ops;
-            if let (true, Some(handle)) = (paused, &handle) {
-                // The guest of a paused machine cannot shut down.
-                wake(&workspace, &plan, handle).await;
-            }
-            let stopped = stop(&workspace, &plan, handle.as_ref(), &link_state).await;
-            let how = match stopped {
-                Ok(how) => how,
-                Err(error) => {
-                    settle(&workspace, Phase::Crashed, Some(error.to_text())).await;
-                    return Err(error);
-                }
-            };
-            Ok(WorkspaceStopped {
-                workspace_id: plan.id,
-                name: plan.name.to_string(),
-                state: Phase::Stopped,
-                how,
-            })
+/// Stops the machine, to the end whether or not anybody waits.
+pub(super) fn stop_machine(
+    state: &mut Workspace,
+    next: Phase,
+) -> impl Future<Output = Result<WorkspaceStopped, ToolError>> + Send + use<> {
+    let (workspace, plan) = (state.handle.clone(), state.ledger.plan.clone());
+    // The handle is from the records, not from the child that watches the machine: a failed
+    // stop ended that watch, and can be tried again.
+    let handle = state.ledger.handle().cloned();
+    let link_state = state.link.now();
+    let paused = state.status.phase == Phase::Paused;
+    state.set_phase(next);
+    let ops = state.ops.clone();
+    async move {
+        let _keeps_the_work_alive = ops;
+        if let (true, Some(handle)) = (paused, &handle) {
+            // The guest of a paused machine cannot shut down.
+            wake(&workspace, &plan, handle).await;
         }
-    }
-
-    /// Stops the machine for the daemon's own stop.
-    pub(super) fn stop_for_daemon(&mut self, done: tokio::sync::oneshot::Sender<()>) {
-        let Ok(next) = self.on(Want::StopForDaemon) else {
-            let _asker_gone = done.send(());
-            return;
-        };
-        let work = self.stop_machine(next);
-        let _detached = self.ops.spawn(async move {
-            if let Err(error) = work.await {
-                tracing::error!(%error, "a machine could not be stopped");
+        let stopped = stop(&workspace, &plan, handle.as_ref(), &link_state).await;
+        let how = match stopped {
+            Ok(how) => how,
+            Err(error) => {
+                workspace.settle(Phase::Crashed, Some(error.to_text()));
+                return Err(error);
             }
-            let _asker_gone = done.send(());
-        });
+        };
+        Ok(WorkspaceStopped {
+            workspace_id: plan.id,
+            name: plan.name.to_string(),
+            state: Phase::Stopped,
+            how,
+        })
     }
+}
+
+/// Stops the machine for the daemon's own stop.
+pub(super) fn stop_for_daemon(state: &mut Workspace, done: tokio::sync::oneshot::Sender<()>) {
+    let Ok(next) = state.on(Want::StopForDaemon) else {
+        let _asker_gone = done.send(());
+        return;
+    };
+    let work = stop_machine(state, next);
+    let _detached = state.ops.spawn(async move {
+        if let Err(error) = work.await {
+            tracing::error!(%error, "a machine could not be stopped");
+        }
+        let _asker_gone = done.send(());
+    });
 }
 
 /// Lets a paused machine go on; one that cannot is killed after the grace period.
@@ -110,7 +110,7 @@ pub(super) async fn stop(
     workspace.shared.driver(plan.spec.isolation)?.release(&machine).await?;
     let event = ("workspace.stopped", json!({ "name": plan.name, "how": how }));
     workspace.commit(vec![Record::Stopped { at: chrono::Utc::now(), how }], Some(event)).await?;
-    settle(workspace, Phase::Stopped, None).await;
+    workspace.settle(Phase::Stopped, None);
     Ok(how)
 }
 
@@ -124,7 +124,8 @@ async fn end_machine(
     let driver = workspace.shared.driver(plan.spec.isolation)?;
     let grace = Duration::from_secs(workspace.shared.options.stop_grace_secs);
     let watch = driver.watch(handle);
-    let detached = workspace.actor.ask(Duration::from_secs(10), Msg::Detach);
+    let detached =
+        workspace.actor.ask(Duration::from_secs(10), |reply| MachineMsg::Detach(reply).into());
     let asked = match link_state {
         LinkState::Up(link) => {
             let grace_ms = u64::try_from(grace.as_millis() / 2).unwrap_or(2_000);
@@ -153,7 +154,10 @@ pub(super) async fn kill_machine(
     plan: &Planned,
 ) -> Result<(), ToolError> {
     let driver = workspace.shared.driver(plan.spec.isolation)?;
-    let handle = workspace.actor.ask(Duration::from_secs(10), Msg::Detach).await?;
+    let handle = workspace
+        .actor
+        .ask(Duration::from_secs(10), |reply| MachineMsg::Detach(reply).into())
+        .await?;
     if let Some(handle) = handle {
         driver.kill(&handle).await?;
     }

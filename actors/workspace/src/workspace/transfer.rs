@@ -20,54 +20,52 @@ use rustix::{
 };
 
 use self::sink::DiskSink;
-use super::{Workspace, link_state, user};
+use super::{Workspace, user};
 use crate::{
     api::files::{Direction, FileTransfer, FileTransferred},
-    codes,
+    codes, link_state,
     transfer_quota::{self, TransferQuota},
 };
 
-impl Workspace {
-    /// `file_transfer`.
-    ///
-    /// # Errors
-    /// When the workspace does not run or the host's path leads out of the transfer directory.
-    pub(crate) fn file_transfer(
-        &mut self,
-        cx: &CallCx,
-        input: FileTransfer,
-    ) -> Result<Reply<FileTransferred>, ToolError> {
-        let root = self.handle.shared.folders.transfers.clone();
-        let inside = inside(&root, &input.host_path)?;
-        // A file cannot be larger than the workspace's disk, but a guest could send for ever.
-        let most_bytes = self.ledger.plan.spec.disk_gb << 30;
-        let user = user::other_than_root(&self.ledger, None)?;
-        let (link, cx) = (self.guest(cx)?, cx.clone());
-        let (room, quota) =
-            (self.handle.shared.daemon.room.clone(), self.handle.shared.transfers.clone());
-        Ok(Reply::later(async move {
-            if input.direction == Direction::Download {
-                let (quota, root) = (quota.clone(), root.clone());
-                beside(move || room.admit(&root).and_then(|()| quota.admit(&root))).await?;
+/// `file_transfer`.
+///
+/// # Errors
+/// When the workspace does not run or the host's path leads out of the transfer directory.
+pub(crate) fn file_transfer(
+    state: &mut Workspace,
+    cx: &CallCx,
+    input: FileTransfer,
+) -> Result<Reply<FileTransferred>, ToolError> {
+    let root = state.handle.shared.folders.transfers.clone();
+    let inside = inside(&root, &input.host_path)?;
+    // A file cannot be larger than the workspace's disk, but a guest could send for ever.
+    let most_bytes = state.ledger.plan.spec.disk_gb << 30;
+    let user = user::other_than_root(&state.ledger, None)?;
+    let (link, cx) = (state.guest(cx)?, cx.clone());
+    let (room, quota) =
+        (state.handle.shared.daemon.room.clone(), state.handle.shared.transfers.clone());
+    Ok(Reply::later(async move {
+        if input.direction == Direction::Download {
+            let (quota, root) = (quota.clone(), root.clone());
+            beside(move || room.admit(&root).and_then(|()| quota.admit(&root))).await?;
+        }
+        let link = link.await?;
+        let host_path = root.join(&inside).display().to_string();
+        let host = HostFile { root, inside };
+        let bytes = match input.direction {
+            Direction::Upload => upload(&link, host, &input.guest_path, user, &cx).await?,
+            Direction::Download => {
+                let most = Most { bytes: most_bytes, quota };
+                download(&link, host, &input.guest_path, most, &cx).await?
             }
-            let link = link.await?;
-            let host_path = root.join(&inside).display().to_string();
-            let host = HostFile { root, inside };
-            let bytes = match input.direction {
-                Direction::Upload => upload(&link, host, &input.guest_path, user, &cx).await?,
-                Direction::Download => {
-                    let most = Most { bytes: most_bytes, quota };
-                    download(&link, host, &input.guest_path, most, &cx).await?
-                }
-            };
-            Ok(FileTransferred {
-                direction: input.direction,
-                host_path,
-                guest_path: input.guest_path,
-                bytes,
-            })
-        }))
-    }
+        };
+        Ok(FileTransferred {
+            direction: input.direction,
+            host_path,
+            guest_path: input.guest_path,
+            bytes,
+        })
+    }))
 }
 
 /// The path below the transfer directory.

@@ -7,7 +7,6 @@ use hivekeep_link::{CallTerms, Link, LinkError};
 use hivekeep_machine::{Isolation, VOLUME_TAG};
 use hivekeep_protocol::{GuestCode, MountVolume};
 
-use super::Workspace;
 use crate::{codes, records::Planned};
 
 /// Time for the guest to load its driver and to mount, under emulation.
@@ -52,18 +51,16 @@ pub(super) async fn mount(link: &Link, plan: &Planned) -> Result<(), ToolError> 
     Ok(())
 }
 
-impl Workspace {
-    /// Refuses a workspace with volumes; `why` is the message for the caller.
-    ///
-    /// # Errors
-    /// `snapshot_unsupported`.
-    pub(super) fn has_no_volumes(&self, why: &str) -> Result<(), ToolError> {
-        if self.ledger.plan.volumes.is_empty() {
-            return Ok(());
-        }
-        Err(ToolError::new(Layer::Machine, codes::SNAPSHOT_UNSUPPORTED, why).next(
-            "a snapshot of the disk alone is possible; or stop it and start it with an empty list \
-             of volumes",
-        ))
+/// Refuses a workspace with volumes; `why` is the message for the caller.
+///
+/// # Errors
+/// `snapshot_unsupported`.
+pub(super) fn has_no_volumes(plan: &Planned, why: &str) -> Result<(), ToolError> {
+    if plan.volumes.is_empty() {
+        return Ok(());
     }
+    Err(ToolError::new(Layer::Machine, codes::SNAPSHOT_UNSUPPORTED, why).next(
+        "a snapshot of the disk alone is possible; or stop it and start it with an empty list \
+         of volumes",
+    ))
 }

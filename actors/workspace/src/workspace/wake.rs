@@ -1,5 +1,9 @@
 //! Waking a parked machine: once, however many want it, in a turn among those of all workspaces.
 //!
+//! Messages that need the guest of a parked machine wake it, and are held back meanwhile, as are those
+//! that come while it is being parked. Each call keeps its own deadline; calls that nobody waits for any
+//! more wake nothing.
+//!
 //! ```text
 //! Parked ─► a turn ─► quota ─► StartWanted ─► Launched ─► Woken ─► it goes on ─► Up
 //!    ▲                            │ failed: nothing of the memory is lost     │ failed
@@ -10,23 +14,23 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Layer, Reply, Resources, SessionId, ToolError};
+use hivekeep_kernel::{Layer, Resources, SessionId, ToolError};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Msg, ParkMsg, Workspace,
+    Workspace,
     boot::{Start, StartMemory},
-    bring_up::{bring_up_again, fail_start, settle},
-    internal_cx, take_down,
-    waiting::Waiting,
+    bring_up::{bring_up_again, fail_start},
+    take_down,
+    waiting::HeldCall,
 };
 use crate::{
     activity::Activity,
-    api::lifecycle::{WorkspaceStart, WorkspaceStarted},
     codes,
     handle::WorkspaceHandle,
     ledger::{DiskChange, ParkedMemory},
+    messages::{Msg, ParkMsg},
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
 };
@@ -34,102 +38,95 @@ use crate::{
 /// Time for the mailbox to say whether anybody still wants the wake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Workspace {
-    /// `workspace_start` of a workspace that sleeps or is being woken.
-    ///
-    /// # Errors
-    /// `invalid_input` for other volumes, which a machine that goes on cannot mount.
-    pub(super) fn start_parked(
-        &mut self,
-        input: &WorkspaceStart,
-    ) -> Result<Reply<WorkspaceStarted>, ToolError> {
-        if input.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()) {
-            let message = "a machine that goes on where it was mounts no volumes";
-            return Err(ToolError::invalid(message).next("leave volumes out, or set from_disk"));
-        }
-        let awake = self.until_awake();
-        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        Ok(Reply::later(async move {
-            let boot_time_ms = awake.await?;
-            Ok(WorkspaceStarted {
-                workspace_id: plan.id,
-                name: plan.name.to_string(),
-                state: Phase::Running,
-                ip: workspace.shared.ip(plan.id),
-                boot_time_ms,
-            })
-        }))
+/// Holds back a message that needs the guest, if the machine is parked, parking or waking; returns it
+/// otherwise.
+pub(super) fn hold_back(state: &mut Workspace, message: Msg) -> Option<Msg> {
+    state.sleeping.used_at = Instant::now();
+    let moves = matches!(state.status.activity, Activity::Parking | Activity::Waking);
+    if state.status.phase != Phase::Parked && !moves {
+        return Some(message);
     }
+    wait_awake(state, HeldCall::Message(Box::new(message)));
+    None
+}
 
-    /// Wakes the machine, or waits for a wake under way; the answer is how long that took in milliseconds.
-    pub(super) fn until_awake(
-        &mut self,
-    ) -> impl Future<Output = Result<u64, ToolError>> + Send + use<> {
-        let (reply, awake) = oneshot::channel();
-        self.wait_awake(Waiting::Awake(reply));
-        async move { awake.await.map_err(|_| ToolError::internal("the workspace's actor ended"))? }
+/// Queues a caller until the machine is awake, and wakes it if that is due.
+fn wait_awake(state: &mut Workspace, waiting: HeldCall) {
+    if state.sleeping.queue(waiting, || state.status.phase.busy()) {
+        wake_if_wanted(state);
     }
+}
 
-    /// Wakes the machine if somebody waits for that and nothing prevents it now.
-    pub(super) fn wake_if_wanted(&mut self) {
-        if self.phase != Phase::Parked || self.activity != Activity::Idle || self.adopting {
-            // The work under way checks again at its end.
-            return;
-        }
-        if !self.is_awaited() {
-            return;
-        }
-        let next = match self.may_start().and_then(|()| self.on(Want::Wake)) {
-            Ok(next) => next,
-            Err(error) => return self.awake(Err(error)),
-        };
-        let Some(parked) = self.ledger.parked.as_deref().cloned() else { return };
-        self.activity = Activity::Waking;
-        self.set_phase(next);
-        let memory = StartMemory::Own(parked.wish);
-        let waking = Waking {
-            workspace: self.handle.clone(),
-            plan: self.ledger.plan.clone(),
-            owner: self.ledger.owner,
-            start: Start { memory: Some(memory), ..self.start_point() },
-            change: self.ledger.change.clone(),
-            parked,
-        };
-        let actor = self.me.address.clone();
-        let woken = self.to_its_end(async move {
-            let woken = waking.wake().await;
-            let _actor_gone = actor.send(Msg::Park(ParkMsg::Woken(woken)));
-            Ok(())
-        });
-        drop(woken);
-    }
+/// Wakes the machine, or waits for a wake under way; the answer is how long that took in milliseconds.
+pub(super) fn until_awake(
+    state: &mut Workspace,
+) -> impl Future<Output = Result<u64, ToolError>> + Send + use<> {
+    let (reply, awake) = oneshot::channel();
+    wait_awake(state, HeldCall::Awake(reply));
+    async move { awake.await.map_err(|_| ToolError::internal("the workspace's actor ended"))? }
+}
 
-    pub(super) fn park_news(&mut self, news: ParkMsg) {
-        match news {
-            ParkMsg::Ended => {
-                self.finished(Activity::Parking);
-                if self.ledger.parked.is_some() && self.machine.is_none() {
-                    self.set_phase(Phase::Parked);
-                    return self.wake_if_wanted();
-                }
-                // The workspace goes on, or was stopped meanwhile: held messages are judged by that.
-                self.awake(Ok(0));
-            }
-            ParkMsg::StillWanted(reply) => {
-                let awaited = self.is_awaited();
-                let _asker_gone = reply.send(awaited);
-            }
-            ParkMsg::Woken(outcome) => {
-                self.finished(Activity::Waking);
-                match outcome {
-                    Ok(Some(took_ms)) => self.awake(Ok(took_ms)),
-                    // Given up since nobody waited; calls that came since then begin a new wake.
-                    Ok(None) => self.wake_if_wanted(),
-                    Err(error) => self.awake(Err(error)),
-                }
-            }
-        }
+/// Wakes the machine if somebody waits for that and nothing prevents it now.
+pub(super) fn wake_if_wanted(state: &mut Workspace) {
+    if state.status.phase != Phase::Parked
+        || state.status.activity != Activity::Idle
+        || state.status.adopting
+    {
+        // The work under way checks again at its end.
+        return;
     }
+    if !state.sleeping.is_awaited() {
+        return;
+    }
+    let next = match state.handle.shared.may_start().and_then(|()| state.on(Want::Wake)) {
+        Ok(next) => next,
+        Err(error) => return awake(state, Err(error)),
+    };
+    let Some(parked) = state.ledger.parked.as_deref().cloned() else { return };
+    state.status.activity = Activity::Waking;
+    state.set_phase(next);
+    let memory = StartMemory::Own(parked.wish);
+    let waking = Waking {
+        workspace: state.handle.clone(),
+        plan: state.ledger.plan.clone(),
+        owner: state.ledger.owner,
+        start: Start { memory: Some(memory), ..Start::of(&state.ledger) },
+        change: state.ledger.change.clone(),
+        parked,
+    };
+    let actor = state.me.address.clone();
+    let woken = state.to_its_end(async move {
+        let woken = waking.wake().await;
+        let _actor_gone = actor.send(ParkMsg::Woken(woken).into());
+        Ok(())
+    });
+    drop(woken);
+}
+
+/// Takes up that a park is over, one way or the other.
+pub(super) fn park_ended(state: &mut Workspace) {
+    state.status.finished(Activity::Parking);
+    if state.ledger.parked.is_some() && state.machine.watched.is_none() {
+        state.set_phase(Phase::Parked);
+        return wake_if_wanted(state);
+    }
+    // The workspace goes on, or was stopped meanwhile: held messages are judged by that.
+    awake(state, Ok(0));
+}
+
+/// Takes up that a wake is over: milliseconds that it took, or `None` if nobody wanted it any more.
+pub(super) fn woken(state: &mut Workspace, outcome: Result<Option<u64>, ToolError>) {
+    state.status.finished(Activity::Waking);
+    match outcome {
+        Ok(Some(took_ms)) => awake(state, Ok(took_ms)),
+        // Given up since nobody waited; calls that came since then begin a new wake.
+        Ok(None) => wake_if_wanted(state),
+        Err(error) => awake(state, Err(error)),
+    }
+}
+
+fn awake(state: &mut Workspace, took_ms: Result<u64, ToolError>) {
+    state.sleeping.awake(&state.me.address, took_ms);
 }
 
 /// Work of one wake.
@@ -149,9 +146,9 @@ impl Waking {
         let begun = std::time::Instant::now();
         let shared = &workspace.shared;
         let turn = shared.wakes.acquire().await;
-        let asked = workspace.actor.ask(PATIENCE, |reply| Msg::Park(ParkMsg::StillWanted(reply)));
+        let asked = workspace.actor.ask(PATIENCE, |reply| ParkMsg::StillWanted(reply).into());
         if !asked.await.unwrap_or(false) {
-            settle(&workspace, Phase::Parked, None).await;
+            workspace.settle(Phase::Parked, None);
             return Ok(None);
         }
         let memory = plan.spec.memory();
@@ -160,14 +157,14 @@ impl Waking {
             None => Ok(()),
         };
         if let Err(error) = reserved {
-            settle(&workspace, Phase::Parked, None).await;
+            workspace.settle(Phase::Parked, None);
             return Err(error);
         }
         let ended = async {
             if let Some(left) = &parked.left {
                 shared.driver(plan.spec.isolation)?.kill(left).await?;
             }
-            bring_up_again(&workspace, &plan, start, change, &internal_cx(&workspace)).await
+            bring_up_again(&workspace, &plan, start, change, &workspace.internal_cx()).await
         };
         let woken = ended.await;
         drop(turn);
@@ -176,7 +173,7 @@ impl Waking {
                 let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
                 workspace
                     .publish("workspace.woken", json!({ "name": plan.name, "took_ms": took_ms }));
-                settle(&workspace, Phase::Running, None).await;
+                workspace.settle(Phase::Running, None);
                 Ok(Some(took_ms))
             }
             Err(error) => Err(not_woken(&workspace, &plan, owner, memory, error).await),
@@ -208,10 +205,10 @@ async fn not_woken(
     };
     let (code, reason) = (error.code.clone(), error.to_text());
     match undone.await {
-        Ok(()) => settle(workspace, Phase::Parked, Some(reason.clone())).await,
+        Ok(()) => workspace.settle(Phase::Parked, Some(reason.clone())),
         Err(left) => {
             let reason = format!("{reason}; and it could not be undone: {left}");
-            settle(workspace, Phase::Crashed, Some(reason)).await;
+            workspace.settle(Phase::Crashed, Some(reason));
         }
     }
     if error.retryable {
@@ -220,30 +217,4 @@ async fn not_woken(
     ToolError::new(Layer::Machine, codes::NOT_WOKEN, format!("it could not be woken: {reason}"))
         .next("workspace_start with from_disk gives its memory up and starts it from its disk")
         .detail("code", code.to_string())
-}
-
-impl Workspace {
-    /// Gives up the memory of a parked workspace before it starts from its disk.
-    pub(super) fn give_memory_up(
-        &self,
-        cx: &CallCx,
-    ) -> impl Future<Output = Result<(), ToolError>> + Send + use<> {
-        let (workspace, memory) = (self.handle.clone(), self.ledger.plan.spec.memory());
-        let (name, session) = (self.ledger.plan.name.clone(), cx.session);
-        let left = self.ledger.parked.as_ref().and_then(|parked| parked.left.clone());
-        let driver = self.handle.shared.driver(self.ledger.plan.spec.isolation);
-        async move {
-            if let Some(left) = left {
-                driver?.kill(&left).await?;
-            }
-            let sessions = &workspace.shared.daemon.sessions;
-            sessions.reserve(session, memory).await?;
-            let event = ("workspace.memory_given_up", json!({ "name": name }));
-            let noted = workspace.commit(vec![Record::MemoryGivenUp], Some(event)).await;
-            if noted.is_err() {
-                sessions.release(session, memory);
-            }
-            noted
-        }
-    }
 }

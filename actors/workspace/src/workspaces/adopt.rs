@@ -8,8 +8,8 @@ use super::Workspaces;
 use crate::{
     api::session::{Adopted, Adoption, NotAdopted, WorkspaceAdopt},
     directory::{DirectoryEntry, unknown},
+    messages::{Adopt, OwnerMsg},
     shared::Shared,
-    workspace::{self, Adopt},
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ pub(super) async fn take(
     force: bool,
 ) -> Result<Option<bool>, ToolError> {
     let (of_any_user, by) = (cx.view.reaches(Tier::Operator), cx.session);
-    let adopt = |reply| workspace::Msg::Adopt(Adopt { of_any_user, by, force, reply });
+    let adopt = |reply| OwnerMsg::Adopt(Adopt { of_any_user, by, force, reply }).into();
     card.address.ask(PATIENCE, adopt).await?
 }
 

@@ -9,9 +9,9 @@ use super::{Msg, Workspaces};
 use crate::{
     api::pool::{PoolReport, PoolStatus},
     claims::Claims,
+    messages::{Claim, PooledMsg},
     pool::{self, made_of},
     shared::Shared,
-    workspace::{self, Claim},
 };
 
 /// Time for the pool to decide. It never waits for anything itself.
@@ -58,7 +58,7 @@ pub(super) async fn take(
     let Ok(Some((id, address))) = manager.ask(DECISION, take).await else { return Ok(Err(claims)) };
     fault_point!("pool.after_taken");
     let (reply, answer) = oneshot::channel();
-    address.send(workspace::Msg::Claim(Claim { claims, reply }))?;
+    address.send(PooledMsg::Claim(Box::new(Claim { claims, reply })).into())?;
     // The actor answers on every path and sets the guest a limit.
     let lost = |_| {
         ToolError::internal("the actor of a machine of the pool ended while it was given away")

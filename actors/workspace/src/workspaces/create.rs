@@ -7,12 +7,13 @@ use hivekeep_kernel::{
     Address, CallCx, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
 };
 
-use super::{Msg, Workspaces, claim, network::plan_and_join};
+use super::{Msg, Workspaces, claim, network::plan_and_join, reserve};
 use crate::{
     Options,
     api::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     claims::Claims,
     lifetime::{self, LifetimeWish},
+    messages::{self, LifecycleMsg},
     name::WorkspaceName,
     phase::Phase,
     pool,
@@ -53,8 +54,9 @@ impl Workspaces {
         self.shared.may_end(spec.isolation, input.at_end)?;
         let new = Planned::new(id, name, cx.session, spec)?;
         let plan = Planned { network, labels, lifetime, ..new };
-        let mut claims = Claims::of(&self.shared, plan)?;
-        claims.attach(cx, input.volumes.as_deref().unwrap_or_default())?;
+        let mut claims = reserve::name(&self.shared, plan)?;
+        let volumes = input.volumes.unwrap_or_default();
+        reserve::volumes(&self.shared, &mut claims, cx, &volumes)?;
         self.prune_failed();
         Ok(self.make(cx.clone(), claims))
     }
@@ -68,7 +70,7 @@ impl Workspaces {
             let Planned { name, spec, network, .. } = claims.plan().clone();
             shared.may_wish(spec.isolation, &network).await?;
             may_use_image(&shared, &spec).await?;
-            claims.reserve(&cx).await?;
+            reserve::quota(&shared, &mut claims, &cx).await?;
             let (workspace_id, from_pool) = match claim::take(&shared, &manager, claims).await? {
                 Ok(member) => (member, true),
                 Err(claims) => (make_claimed(&shared, &manager, &cx, claims).await?.id, false),
@@ -92,7 +94,7 @@ impl Workspaces {
         let failed: Vec<_> = cards.iter().filter(|card| card.phase == Phase::Failed).collect();
         let surplus = failed.len().saturating_sub(MAX_FAILED);
         for card in &failed[..surplus] {
-            let _going_already = card.address.send(workspace::Msg::Forget);
+            let _going_already = card.address.send(LifecycleMsg::Forget.into());
         }
     }
 
@@ -132,8 +134,8 @@ pub(crate) async fn make_one(
     cx: &CallCx,
     plan: Planned,
 ) -> Result<u64, ToolError> {
-    let mut claims = Claims::of(shared, plan)?;
-    claims.reserve(cx).await?;
+    let mut claims = reserve::name(shared, plan)?;
+    reserve::quota(shared, &mut claims, cx).await?;
     Ok(make_claimed(shared, manager, cx, claims).await?.boot_time_ms)
 }
 
@@ -158,13 +160,13 @@ pub(super) async fn spawn_claimed(
     shared: &Arc<Shared>,
     manager: &Address<Msg>,
     mut claims: Claims,
-) -> Result<(Planned, Address<workspace::Msg>), ToolError> {
+) -> Result<(Planned, Address<messages::Msg>), ToolError> {
     // A fork's wish was looked at before, without what it inherits.
     if claims.plan().fork.is_none() {
         shared.may_wish(claims.plan().spec.isolation, &claims.plan().network).await?;
     }
     shared.may_start()?;
-    claims.slot(|| evicted(manager.clone()).boxed()).await?;
+    reserve::slot(shared, &mut claims, || evicted(manager.clone()).boxed()).await?;
     let plan = claims.plan().clone();
     // From here on the workspace's own actor undoes what fails.
     plan_and_join(shared, &plan, || claims.keep()).await?;
@@ -201,12 +203,9 @@ fn within(what: &str, value: u64, least: u64, most: u64) -> Result<(), ToolError
 }
 
 /// The new actor reads it once it has started.
-async fn ask_to_create(
-    address: &hivekeep_kernel::Address<workspace::Msg>,
-    cx: &CallCx,
-) -> Result<u64, ToolError> {
+async fn ask_to_create(address: &Address<messages::Msg>, cx: &CallCx) -> Result<u64, ToolError> {
     let (reply, answer) = tokio::sync::oneshot::channel();
-    address.send(workspace::Msg::Create(cx.clone(), reply))?;
+    address.send(LifecycleMsg::Create(Box::new(cx.clone()), reply).into())?;
     // The actor answers on every path, also after a cancellation.
     answer
         .await

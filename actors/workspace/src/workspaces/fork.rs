@@ -22,13 +22,13 @@ use crate::{
     directory::DirectoryEntry,
     fork_source::ForkSource,
     lifetime::{LifetimeWish, WorkspaceLabels, check_labels},
+    messages::{SnapshotMsg, SnapshotRequest},
     name::WorkspaceName,
     network::over,
     phase::Phase,
     records::WorkspaceSpec,
     shared::Shared,
     snapshots::files,
-    workspace,
 };
 
 /// Time for the source's actor to say what it is forked from.
@@ -118,12 +118,8 @@ impl Workspaces {
             // The call waits for the source's machine, and then for the forks.
             cx.slot.give_back();
             let making = |reply| {
-                workspace::Msg::Snapshot(Box::new(workspace::SnapshotRequest {
-                    cx: cx.clone(),
-                    session,
-                    name: snapshot,
-                    reply,
-                }))
+                let request = SnapshotRequest { cx: cx.clone(), session, name: snapshot, reply };
+                SnapshotMsg::Make(Box::new(request)).into()
             };
             let made = source.address.ask(patience, making).await??;
             let source = fork_source(&source, cx.session, name).await?;
@@ -156,7 +152,7 @@ async fn fork_source(
 ) -> Result<ForkSource, ToolError> {
     source
         .address
-        .ask(SOURCE_PATIENCE, |reply| workspace::Msg::ForkSource { session, snapshot, reply })
+        .ask(SOURCE_PATIENCE, |reply| SnapshotMsg::ForkSource { session, snapshot, reply }.into())
         .await?
 }
 

@@ -8,7 +8,7 @@ use hivekeep_git::merge::{
 use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Workspaces;
-use crate::{api::merge::WorkspaceMerge, directory::DirectoryEntry, workspace};
+use crate::{api::merge::WorkspaceMerge, directory::DirectoryEntry, messages::GuestMsg};
 
 /// Where a repository is when nobody says.
 const DEFAULT_PATH: &str = "/workspace";
@@ -88,7 +88,10 @@ fn wish(input: &WorkspaceMerge) -> Result<MergeWish, ToolError> {
 /// A workspace with the way into its guest, as far as there is one.
 async fn side(cx: &CallCx, card: DirectoryEntry) -> MergeSide {
     let patience = PATIENCE.min(cx.remaining());
-    let asked = card.address.ask(patience, |reply| workspace::Msg::Enter(cx.clone(), reply)).await;
+    let asked = card
+        .address
+        .ask(patience, |reply| GuestMsg::Enter(Box::new(cx.clone()), reply).into())
+        .await;
     let link = asked.map_err(ToolError::from).and_then(|link| link);
     let repository =
         link.map(|link| Box::new(GuestRepository::new(link, cx.clone())) as Box<dyn Repository>);

@@ -6,14 +6,14 @@ use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{Address, Fault, ToolCall, WorkspaceId};
 use tokio::sync::oneshot;
 
-use crate::{phase::Phase, pool, records::Planned, workspace};
+use crate::{messages, phase::Phase, pool, records::Planned, workspace};
 
 /// Messages to the manager.
 pub enum Msg {
     /// A routed call.
     Tool(Box<ToolCall>),
     /// A planned workspace is durable: give it an actor.
-    Spawn(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
+    Spawn(Box<Planned>, oneshot::Sender<Result<Address<messages::Msg>, Fault>>),
     /// A workspace has removed itself.
     Gone {
         /// The workspace.

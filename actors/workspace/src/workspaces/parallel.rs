@@ -12,7 +12,7 @@ use crate::{
     },
     codes,
     directory::DirectoryEntry,
-    workspace::{self, ExecRequest},
+    messages::{ExecRequest, GuestMsg},
 };
 
 impl Workspaces {
@@ -71,7 +71,7 @@ async fn run(cx: CallCx, named: String, card: DirectoryEntry, input: Exec) -> Pa
     let outcome = card
         .address
         .ask(patience, |reply| {
-            workspace::Msg::Exec(Box::new(ExecRequest { cx, session, input, reply }))
+            GuestMsg::Exec(Box::new(ExecRequest { cx, session, input, reply })).into()
         })
         .await;
     let outcome = outcome.map_err(ToolError::from).and_then(|outcome| outcome);

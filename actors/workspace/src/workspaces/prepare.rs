@@ -10,20 +10,20 @@ use hivekeep_machine::{CapabilitySupport, Isolation};
 
 pub(super) use preparing::Preparing;
 
-use super::{Workspaces, adopt, create};
+use super::{Workspaces, adopt, create, reserve};
 use crate::{
     api::{
         lifecycle::WorkspaceCreate,
         prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare},
     },
-    claims::Claims,
     codes,
     directory::{DirectoryEntry, name_taken},
+    messages::{PrepareMsg, PrepareRequest, Setup},
     name::WorkspaceName,
     phase::Phase,
     records::{Planned, Recipe, WorkspaceSpec, differences},
     shared::Shared,
-    workspace::{self, prepare as ask},
+    workspace::prepare::{GOLDEN, internet, not_prepared},
 };
 
 /// Most bytes of all of them together; they are kept with the workspace.
@@ -36,7 +36,7 @@ struct Wish {
     name: WorkspaceName,
     spec: WorkspaceSpec,
     recipe: Recipe,
-    setup: ask::Setup,
+    setup: Setup,
 }
 
 impl Workspaces {
@@ -64,18 +64,18 @@ impl Workspaces {
             recipe: Some(Box::new(recipe)),
             ..Planned::new(WorkspaceId::new(), name, cx.session, spec)?
         };
-        let mut claims = Claims::of(&self.shared, plan)?;
+        let mut claims = reserve::name(&self.shared, plan)?;
         Ok(Reply::later(async move {
             let _entered = entered;
-            ask::internet::check(&*shared.network, setup.allow_internet).await?;
+            internet::check(&*shared.network, setup.allow_internet).await?;
             create::may_use_image(&shared, &claims.plan().spec).await?;
-            claims.reserve(&cx).await?;
+            reserve::quota(&shared, &mut claims, &cx).await?;
             let (plan, address) = create::spawn_claimed(&shared, &manager, claims).await?;
             // Planned and counted: from here on it only waits for the new workspace.
             cx.slot.give_back();
             let (reply, answer) = tokio::sync::oneshot::channel();
-            let request = ask::PrepareRequest { cx, setup, reply };
-            address.send(workspace::Msg::Prepare(ask::PrepareMsg::Make(Box::new(request))))?;
+            let request = PrepareRequest { cx, setup, reply };
+            address.send(PrepareMsg::Make(Box::new(request)).into())?;
             // The actor answers on every path, also after a cancellation.
             let golden = answer.await.map_err(|_| {
                 ToolError::internal("the new workspace's actor ended; it is being undone")
@@ -83,7 +83,7 @@ impl Workspaces {
             Ok(Prepared {
                 workspace_id: plan.id,
                 name: plan.name.to_string(),
-                snapshot_name: ask::GOLDEN.to_owned(),
+                snapshot_name: GOLDEN.to_owned(),
                 snapshot_id: golden.snapshot,
                 ip: shared.ip(plan.id),
                 reused_existing: false,
@@ -123,7 +123,7 @@ impl Workspaces {
             name,
             spec,
             recipe,
-            setup: ask::Setup {
+            setup: Setup {
                 git_url,
                 login,
                 ca_file: self.shared.git.ca_file.clone(),
@@ -180,13 +180,13 @@ async fn reuse(
     if !shared.daemon.sessions.is_of_user(cx.session, card.user, card.owner) {
         return Err(name_taken(&wish.name, card.id));
     }
-    let standing = |reply| workspace::Msg::Prepare(ask::PrepareMsg::PreparedState(reply));
+    let standing = |reply| PrepareMsg::PreparedState(reply).into();
     let is = card.address.ask(PATIENCE, standing).await?;
     if let Phase::Creating | Phase::Destroying = is.phase {
         return Err(is.phase.busy());
     }
     let Some(recipe) = is.recipe else {
-        return Err(ask::not_prepared(wish.name.as_str(), "workspace_prepare did not make it"));
+        return Err(not_prepared(wish.name.as_str(), "workspace_prepare did not make it"));
     };
     let differ = differences((&is.spec, &recipe), (&wish.spec, &wish.recipe));
     if !differ.is_empty() {
@@ -197,7 +197,7 @@ async fn reuse(
             .detail("fields", differ));
     }
     let Some(snapshot_id) = is.golden else {
-        return Err(ask::not_prepared(wish.name.as_str(), "its snapshot `golden` was deleted"));
+        return Err(not_prepared(wish.name.as_str(), "its snapshot `golden` was deleted"));
     };
     if is.owner != Some(cx.session) {
         adopt::take(card, cx, false).await?;
@@ -206,7 +206,7 @@ async fn reuse(
     Ok(Prepared {
         workspace_id: card.id,
         name: card.name.to_string(),
-        snapshot_name: ask::GOLDEN.to_owned(),
+        snapshot_name: GOLDEN.to_owned(),
         snapshot_id,
         ip: shared.ip(card.id),
         reused_existing: true,

@@ -10,13 +10,14 @@ use super::{Workspaces, state::WorkspaceMember};
 use crate::{
     directory::DirectoryEntry,
     ledger::Ledger,
+    messages::{LifecycleMsg, Msg},
     phase::{MachineProcess, Phase},
     records::Planned,
     workspace,
 };
 
 /// Reply to a creation: the address of its workspace.
-pub(super) type SpawnReply = oneshot::Sender<Result<Address<workspace::Msg>, Fault>>;
+pub(super) type SpawnReply = oneshot::Sender<Result<Address<Msg>, Fault>>;
 
 impl Workspaces {
     /// Gives a plan its actor on behalf of a creation. The plan is durable: if the creation ends here, its
@@ -35,7 +36,7 @@ impl Workspaces {
         match self.spawn(&plan) {
             Ok(address) => {
                 if reply.send(Ok(address.clone())).is_err() {
-                    let _stops_by_itself = address.send(workspace::Msg::Abandon);
+                    let _stops_by_itself = address.send(LifecycleMsg::Abandon.into());
                 }
             }
             Err(fault) => {
@@ -49,7 +50,7 @@ impl Workspaces {
     }
 
     /// Starts a workspace's actor and lists it.
-    pub(super) fn spawn(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
+    pub(super) fn spawn(&mut self, plan: &Planned) -> Result<Address<Msg>, Fault> {
         let (id, address) = (plan.id, self.workspaces.vacant(plan.id));
         self.shared.directory.insert(DirectoryEntry {
             id,

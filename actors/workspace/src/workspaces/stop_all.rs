@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     directory::WorkspaceDirectory,
+    messages::LifecycleMsg,
     phase::{MachineProcess, Phase},
     pool,
     shared::Shared,
-    workspace,
 };
 
 /// For machines that are on their way to run, and then for one to stop. Whoever waits for all has
@@ -54,7 +54,8 @@ pub(super) async fn stop_all(directory: &WorkspaceDirectory) {
                 tracing::warn!(workspace = %card.name, "is still being made: it is not stopped");
             }
         }
-        let asked = stops.iter().map(|one| one.ask(PATIENCE, workspace::Msg::Stop));
+        let asked =
+            stops.iter().map(|one| one.ask(PATIENCE, |done| LifecycleMsg::Stop(done).into()));
         for outcome in join_all(asked).await {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a workspace did not stop");

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use chrono::Utc;
 
-use crate::{directory::WorkspaceDirectory, workspace};
+use crate::{
+    directory::WorkspaceDirectory,
+    messages::{LifetimeMsg, ParkMsg},
+};
 
 /// Interval between looks for ends; an action may be late by this much.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -15,10 +18,10 @@ pub(super) async fn tell(directory: WorkspaceDirectory) {
     loop {
         for workspace in directory.over(Utc::now()) {
             // A workspace whose actor is gone is notified when it is back.
-            let _gone = workspace.send(workspace::Msg::LifetimeOver);
+            let _gone = workspace.send(LifetimeMsg::Over.into());
         }
         for workspace in directory.may_idle() {
-            let _gone = workspace.send(workspace::Msg::LookIdle);
+            let _gone = workspace.send(ParkMsg::LookIdle.into());
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

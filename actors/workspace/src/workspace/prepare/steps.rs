@@ -8,11 +8,13 @@ use hivekeep_link::{CallTerms, Link, LinkError};
 use hivekeep_protocol::{Argv, RunCommand};
 use tokio::{sync::watch, time::Instant};
 
-use crate::codes;
-use crate::tail::Tail;
 use crate::{
     api::prepare::{PrepareStep, StepKind},
-    workspace::{LinkState, exec::exit_code, link_state, messages::Setup},
+    codes,
+    link_state::{self, LinkState},
+    messages::Setup,
+    tail::Tail,
+    workspace::exec::exit_code,
 };
 
 /// Git settings that let the commands work on the clone, which need not be root's.

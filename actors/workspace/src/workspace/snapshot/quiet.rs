@@ -6,8 +6,7 @@ use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_link::{CallTerms, Link};
 use hivekeep_protocol::{Quiesce, Thaw};
 
-use crate::codes;
-use crate::workspace::LinkState;
+use crate::{codes, link_state::LinkState};
 
 /// Time for the guest to write its cache to its disk.
 const SYNC_PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Flow control of the guest's events on their way into the mailbox.
+//! News of the link into the guest: its changes, and the guest's events on their way into the mailbox.
 //!
 //! A guest can send any number of events, and a mailbox takes all it is given. So only a few events
 //! wait there at a time, at a limited rate. The link drops those beyond that, the oldest first.
@@ -7,11 +7,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_link::{GuestEvents, Link};
+use hivekeep_kernel::RestartPolicy;
+use hivekeep_link::{GuestEvents, Link, LinkChange};
 use hivekeep_protocol::GuestEvent;
+use serde_json::json;
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{Msg, Workspace, messages::GuestEventIn};
+use super::{Workspace, identity};
+use crate::{
+    link_state::LinkState,
+    messages::{GuestEventIn, LinkMsg},
+    phase::Phase,
+};
+
+/// Name of the child that keeps the link.
+pub(super) const LINK: &str = "link";
 
 /// Most events of one link that wait in the mailbox.
 const WAITING: usize = 16;
@@ -19,22 +29,96 @@ const WAITING: usize = 16;
 const AT_ONCE: u32 = 256;
 const EVERY: Duration = Duration::from_millis(1);
 
-impl Workspace {
-    /// Passes the guest's events on to the mailbox while this link lasts.
-    pub(super) fn listen(&self, link: &Link) {
-        let (events, address, links) = (link.events(), self.me.address.clone(), self.links);
-        let send = move |event| address.send(Msg::GuestEvent(event)).is_ok();
-        let _detached = self.me.workers.spawn(pass_on(events, links, send));
+/// Takes up a change of the link of a machine that is watched; true if the guest can be asked by it.
+pub(super) fn changed(state: &mut Workspace, news: LinkChange) -> bool {
+    let probe = state.children.probe(LINK, "link", RestartPolicy::ENTITY);
+    if state.machine.watched.is_none() {
+        return false;
     }
-
-    pub(super) fn guest_event(&mut self, GuestEventIn { links, event, _room }: GuestEventIn) {
-        match event {
-            GuestEvent::JobEnded(summary) => self.job_ended_in_guest(&summary.job_id),
-            GuestEvent::TasksChanged => self.tasks_changed(),
-            GuestEvent::TaskProgress(told) => self.task_progress(&told),
-            GuestEvent::TaskEnded(news) => self.task_ended(links, news),
+    if matches!(news, LinkChange::Up { .. } | LinkChange::Down { .. }) {
+        state.tasks.relinked();
+    }
+    let link_state = match news {
+        LinkChange::Up { link, welcome } => {
+            probe.set_state(format!("up, guest {}", bounded(&welcome.guest_version)));
+            listen(state, &link);
+            if state.status.phase == Phase::Running {
+                relinked(state, link.clone());
+            }
+            LinkState::Up(link)
         }
+        LinkChange::Down { reason } => {
+            probe.set_error(reason.to_string());
+            LinkState::Connecting(reason.to_string())
+        }
+        LinkChange::Unreachable { error } => LinkState::Connecting(error.to_string()),
+        LinkChange::Refused { error } => {
+            probe.set_error(error.to_string());
+            LinkState::Refused(error.to_string())
+        }
+        LinkChange::Unresponsive => match state.link.now() {
+            LinkState::Up(link) => LinkState::Unresponsive(link),
+            other => other,
+        },
+        LinkChange::Responsive => match state.link.now() {
+            LinkState::Unresponsive(link) => LinkState::Up(link),
+            other => other,
+        },
+    };
+    let (is_up, word) = (matches!(link_state, LinkState::Up(_)), link_state.word());
+    if !is_up {
+        probe.set_state(&word);
     }
+    let kind = std::mem::discriminant(&link_state);
+    let before = state.link.set(link_state);
+    // Starts and stops publish their own events.
+    if state.status.phase == Phase::Running && std::mem::discriminant(&before) != kind {
+        state.handle.publish("workspace.link", json!({ "link": bounded(&word) }));
+    }
+    if is_up {
+        // Hints may have been lost with the previous link.
+        state.tasks.changed();
+    }
+    is_up
+}
+
+/// Configures a running guest again after a new link was made, which sets its clock.
+pub(super) fn relinked(state: &Workspace, link: Link) {
+    let (workspace, mut plan) = (state.handle.clone(), state.ledger.plan.clone());
+    let _detached = state.me.workers.spawn(async move {
+        loop {
+            if let Err(error) = identity::configure(&link, &plan, false).await {
+                tracing::warn!(workspace = %workspace.id, %error, "the guest was not configured anew");
+            }
+            // A pool machine that was claimed meanwhile has another name.
+            match workspace.shared.directory.any(workspace.id) {
+                Some(card) if card.name != plan.name => plan.name = card.name,
+                _ => return,
+            }
+        }
+    });
+}
+
+/// Passes the guest's events on to the mailbox while this link lasts.
+fn listen(state: &Workspace, link: &Link) {
+    let (events, address) = (link.events(), state.me.address.clone());
+    let send = move |event| address.send(LinkMsg::Event(event).into()).is_ok();
+    let _detached = state.me.workers.spawn(pass_on(events, state.tasks.links(), send));
+}
+
+pub(super) fn guest_event(state: &mut Workspace, event: GuestEventIn) {
+    let GuestEventIn { links, event, _room } = event;
+    match event {
+        GuestEvent::JobEnded(summary) => state.jobs.ended_in_guest(&summary.job_id),
+        GuestEvent::TasksChanged => state.tasks.changed(),
+        GuestEvent::TaskProgress(told) => state.tasks.progress(&state.handle, &told),
+        GuestEvent::TaskEnded(news) => state.tasks.ended(links, news),
+    }
+}
+
+/// Text of the guest or of the hypervisor, as far as it is shown.
+pub(super) fn bounded(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
 /// Sends each event until nobody takes them or the link has ended.

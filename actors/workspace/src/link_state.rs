@@ -1,13 +1,66 @@
-//! State of the link into the guest, watched by all who want to reach the guest.
+//! The link into the guest as a workspace's actor keeps it: its state, watched by all who want to reach
+//! the guest.
 
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_link::{CallTerms, Link, LinkToken};
 use tokio::sync::watch;
 
-use hivekeep_link::{CallTerms, Link};
-
 use crate::codes;
+
+/// The link into the guest, and the secret that the guest accepts.
+pub(crate) struct GuestLink {
+    state: watch::Sender<LinkState>,
+    token: watch::Sender<LinkToken>,
+}
+
+impl GuestLink {
+    pub(crate) fn new(token: LinkToken) -> Self {
+        Self { state: watch::channel(LinkState::Absent).0, token: watch::channel(token).0 }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<LinkState> {
+        self.state.subscribe()
+    }
+
+    pub(crate) fn now(&self) -> LinkState {
+        self.state.borrow().clone()
+    }
+
+    /// The link, if calls can be made and the guest answers.
+    pub(crate) fn up(&self) -> Option<Link> {
+        match &*self.state.borrow() {
+            LinkState::Up(link) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
+    /// Changes the state; returns the one before.
+    pub(crate) fn set(&self, state: LinkState) -> LinkState {
+        self.state.send_replace(state)
+    }
+
+    /// The secret that the next connection shows.
+    pub(crate) fn token(&self) -> watch::Receiver<LinkToken> {
+        self.token.subscribe()
+    }
+
+    /// Sets the secret that the guest accepts from now on.
+    pub(crate) fn set_token(&self, token: LinkToken) {
+        let _before = self.token.send_replace(token);
+    }
+
+    /// Waits for a usable link on behalf of a call, at most `patience`.
+    pub(crate) fn reach(
+        &self,
+        cx: &CallCx,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Link, ToolError>> + Send + use<> {
+        let (mut state, cx) = (self.subscribe(), cx.clone());
+        async move { cx.guard(usable(&mut state, patience)).await }
+    }
+}
 
 /// State of the link into the guest.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use hivekeep_kernel::{ToolError, ports::TaskHints};
 use hivekeep_protocol::TaskResultsReply;
 use tokio::sync::{oneshot, watch};
 
-use crate::workspace::LinkState;
+use crate::link_state::LinkState;
 
 /// Requests about the guest's tasks.
 pub enum TaskMsg {

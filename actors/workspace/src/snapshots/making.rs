@@ -5,23 +5,21 @@ use std::path::PathBuf;
 use hivekeep_kernel::LayerId;
 use hivekeep_machine::MachineHandle;
 
-use crate::{
-    snapshots::{DiskLayers, SnapshotNode},
-    workspace::LinkState,
-};
+use super::{DiskLayers, SnapshotNode};
+use crate::link_state::LinkState;
 
 /// Plan of a snapshot, decided in the mailbox.
 pub struct Making {
     pub(crate) node: SnapshotNode,
-    pub(super) frozen: LayerId,
-    pub(super) top: LayerId,
+    pub(crate) frozen: LayerId,
+    pub(crate) top: LayerId,
     /// Path of the workspace's first layer, which has another name until it is frozen.
-    pub(super) first: Option<PathBuf>,
+    pub(crate) first: Option<PathBuf>,
     /// The disk as it is now, and its base.
-    pub(super) disk: DiskLayers,
-    pub(super) base: Option<PathBuf>,
-    pub(super) machine: Option<(MachineHandle, LinkState)>,
-    pub(super) paused: bool,
+    pub(crate) disk: DiskLayers,
+    pub(crate) base: Option<PathBuf>,
+    pub(crate) machine: Option<(MachineHandle, LinkState)>,
+    pub(crate) paused: bool,
 }
 
 /// A snapshot that was made.

@@ -10,7 +10,7 @@ use crate::{
     api::prepare::{Internet, PrepareStep},
     phase::Phase,
     records::{Recipe, WorkspaceSpec},
-    workspace::snapshot::Making,
+    snapshots::Making,
 };
 
 /// Requests of a preparation to its workspace.
