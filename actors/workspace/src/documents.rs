@@ -10,11 +10,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::{
-        diagnostics::LogTexts,
-        lifecycle::{WorkspaceListed, WorkspaceRow},
-    },
     codes,
+    lifecycle::{
+        api::{WorkspaceListed, WorkspaceRow},
+        describe::LogTexts,
+    },
 };
 
 /// Text before the name of a workspace.

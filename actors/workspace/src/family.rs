@@ -15,13 +15,12 @@ use crate::{
     Options, TasksHandle, WorkspaceFilesHandle, WorkspacePortsHandle,
     backup::DisksHandle,
     codes,
-    commands::CommandsHandle,
+    commands::runner::CommandsHandle,
     documents::{FileDocuments, LogDocuments, WorkspaceNames},
     image_upkeep::{self, ImagesHere},
+    manager::{Msg, Workspaces},
     shared::Shared,
     tools,
-    workspaces::Msg,
-    workspaces::Workspaces,
 };
 
 /// How long an ordered stop waits for machines to stop.

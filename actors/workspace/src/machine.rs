@@ -1,6 +1,17 @@
 //! Actor of the machine's process: tells the workspace that the process ended, or that the machine stands
 //! still for want of room on the host.
 
+pub(crate) mod attach;
+pub(crate) mod boot;
+pub(crate) mod bring_up;
+pub(crate) mod first_link;
+pub(crate) mod identity;
+pub(crate) mod images;
+pub(crate) mod link;
+pub(crate) mod take_down;
+pub(crate) mod unfinished;
+pub(crate) mod volumes;
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Address, Context, Entity, Fault, Room};

@@ -22,8 +22,8 @@ pub(crate) use tasks::{GuestAccess, TaskMsg};
 
 use crate::{
     activity::Activity,
-    api::execution::{Exec, ExecResult},
     claims::Claims,
+    commands::api::{Exec, ExecResult},
     link_state::LinkState,
     phase::Phase,
 };

@@ -1,182 +1,87 @@
-//! The network as workspaces see it: who has one, and the network wishes of creations and forks.
+//! Tools of the network: policies, ports of the host that lead to a workspace, and URLs.
 
-use std::time::Duration;
+pub(crate) mod api;
+pub(crate) mod lease;
+pub(crate) mod policy;
+pub(crate) mod ports;
+pub(crate) mod reach;
+
+use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Layer, ToolError, WorkspaceId,
-    ports::{GroupChange, InterfaceSettings, NetworkMode, NetworkView, NetworkWish, ReachPolicy},
-};
-use hivekeep_machine::Isolation;
-
-use crate::{
-    api::network::{Forwarded, NetworkKind, NetworkState},
-    codes,
-    shared::Shared,
+    CallCx, Layer, Reply, ToolError,
+    ports::{NetworkWish, PortUrl, PortUrlWish, PortUrls},
+    tools,
 };
 
-/// Wait for the mode of a network that is still testing itself; after it, the mode is left out.
-const MODE_PATIENCE: Duration = Duration::from_millis(500);
+use self::api::{
+    ForwardResult, NetworkPolicy, PolicyInForce, PortForward, PortUrlInput, PortUrlResult,
+    PublicUrl,
+};
+use crate::{codes, handle::WorkspaceHandle, records::Planned, state::Workspace};
 
-impl Shared {
-    /// The address of a workspace, as callers see it; `None` while it has none.
-    pub(crate) fn ip(&self, id: WorkspaceId) -> Option<String> {
-        self.network.view(id).map(|view| view.attachment.address.to_string())
-    }
-
-    /// Whether a machine of this kind gets an interface here.
-    ///
-    /// # Errors
-    /// When the network does not start.
-    pub(crate) async fn has_network(&self, isolation: Isolation) -> Result<bool, ToolError> {
-        Ok(isolation == Isolation::Vm && missing(&self.network.mode().await?).is_none())
-    }
-
-    /// Refuses a wish that a workspace of this kind cannot have here at all.
-    ///
-    /// # Errors
-    /// `network_unavailable`, with the reason.
-    pub(crate) async fn may_wish(
-        &self,
-        isolation: Isolation,
-        wish: &NetworkWish,
-    ) -> Result<(), ToolError> {
-        if asks_for_nothing(wish) { Ok(()) } else { self.needs_network(isolation).await }
-    }
-
-    /// Refuses a workspace that has no interface.
-    ///
-    /// # Errors
-    /// `network_unavailable`, with the reason.
-    pub(crate) async fn needs_network(&self, isolation: Isolation) -> Result<(), ToolError> {
-        if isolation == Isolation::Sandbox {
-            let message = "a sandbox has no network interface";
-            return Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
-                .next("make the workspace with isolation `vm`"));
-        }
-        match missing(&self.network.mode().await?) {
-            None => Ok(()),
-            Some(reason) => {
-                let message = format!("this daemon gives guests no network: {reason}");
-                Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
-                    .next("leave the network out; move data with file_transfer"))
-            }
-        }
-    }
-
-    /// A workspace's network for `workspace_info`.
-    pub(crate) async fn network_state(
-        &self,
-        id: WorkspaceId,
-        isolation: Isolation,
-    ) -> NetworkState {
-        let (mode, reason) = match isolation {
-            Isolation::Sandbox => {
-                (NetworkKind::None, Some("a sandbox has no network interface".to_owned()))
-            }
-            Isolation::Vm => {
-                let mode = tokio::time::timeout(MODE_PATIENCE, self.network.mode()).await;
-                match mode {
-                    Ok(Ok(NetworkMode::Bridge)) => (NetworkKind::Bridge, None),
-                    Ok(Ok(NetworkMode::User { reason })) => (NetworkKind::User, Some(reason)),
-                    Ok(Ok(NetworkMode::Off { reason })) => (NetworkKind::Off, Some(reason)),
-                    Ok(Err(error)) => (NetworkKind::Off, Some(error.message)),
-                    Err(_) => (NetworkKind::Starting, None),
-                }
-            }
-        };
-        NetworkState::new(mode, reason, self.network.view(id))
-    }
+tools! { pub FAMILY: "networking" for Workspace, addressed workspace by workspace_id;
+    network_policy: NetworkPolicy => PolicyInForce = on_network_policy {
+        title: "Network policy of a workspace", effect: Idempotent, risk: Risk::Medium,
+    };
+    port_forward: PortForward => ForwardResult = policy::port_forward {
+        title: "Port forwards to a workspace", effect: Destroy, risk: Risk::Medium,
+    };
+    port_url: PortUrlInput => PortUrlResult = port_url {
+        title: "URL of a port in a workspace", effect: Idempotent, risk: Risk::Medium,
+    };
 }
 
-impl NetworkState {
-    /// Clears the state of a machine that was started without an interface.
-    pub(crate) fn cut_off(&mut self) {
-        if matches!(self.mode, NetworkKind::Off | NetworkKind::None) {
-            return;
-        }
-        let reason = "its machine was started without a network: stop and start it";
-        *self = Self { mode: self.mode, reason: Some(reason.to_owned()), ..Self::default() };
+fn on_network_policy(
+    state: &mut Workspace,
+    _: &CallCx,
+    input: NetworkPolicy,
+) -> Result<Reply<PolicyInForce>, ToolError> {
+    let NetworkPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, .. } = input;
+    if allowed_ports.as_ref().is_some_and(|ports| ports.contains(&0)) {
+        return Err(ToolError::invalid("allowed_ports must be 1 to 65535"));
     }
-
-    fn new(mode: NetworkKind, reason: Option<String>, view: Option<NetworkView>) -> Self {
-        let (place, policy, forwards) = match view {
-            Some(view) => (Some(view.attachment), view.policy, view.forwards),
-            None => Default::default(),
-        };
-        let InterfaceSettings { mac, address, prefix_len, gateway, dns } = match place {
-            Some(place) => place,
-            None => return Self { mode, reason, ..Self::default() },
-        };
-        Self {
-            mode,
-            reason,
-            allow_internet: policy.allow_internet,
-            allow_inter_vm: policy.allow_inter_vm,
-            allowed_ports: policy.allowed_ports,
-            egress_allow: policy.egress_allow,
-            group: policy.group,
-            port_forwards: forwards.iter().map(Forwarded::of).collect(),
-            address: Some(format!("{address}/{prefix_len}")),
-            mac: Some(mac_text(mac)),
-            gateway: Some(gateway.to_string()),
-            dns: dns.map(|dns| dns.to_string()),
-        }
-    }
+    policy::network_policy(
+        state,
+        NetworkWish { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: None },
+    )
 }
 
-/// A MAC address as text.
-pub(crate) fn mac_text(mac: [u8; 6]) -> String {
-    let [a, b, c, d, e, f] = mac;
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+/// `port_url`.
+///
+/// # Errors
+/// `port_urls_off` where the daemon serves none.
+pub(crate) fn port_url(
+    state: &mut Workspace,
+    _: &CallCx,
+    input: PortUrlInput,
+) -> Result<Reply<PortUrlResult>, ToolError> {
+    let PortUrlInput { port, public, expires_secs, .. } = input;
+    let urls = urls(&state.handle).ok_or_else(|| {
+        let why = "URLs for ports are not served: `http.ports.enabled` is false";
+        ToolError::new(Layer::Actor, codes::PORT_URLS_OFF, why)
+            .next("port_forward leads a port of the host there, where there is a network")
+    })?;
+    let (workspace_id, name) = (state.handle.id, state.ledger.plan.name.to_string());
+    Ok(Reply::later(async move {
+        let wish = PortUrlWish { public, expires_secs };
+        let PortUrl { url, public, link } = urls.url(workspace_id, &name, port, wish).await?;
+        let (link, expires_at) = link.unzip();
+        Ok(PortUrlResult { workspace_id, url, public, link, expires_at })
+    }))
 }
 
-/// The reason why machines get no interface; `None` if they do.
-fn missing(mode: &NetworkMode) -> Option<&str> {
-    match mode {
-        NetworkMode::Bridge | NetworkMode::User { .. } => None,
-        NetworkMode::Off { reason } => Some(reason),
-    }
+/// Ports that anybody reaches by a URL; `None` where no URLs are served.
+pub(super) fn public_urls(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    guest_port: u16,
+) -> Option<Vec<PublicUrl>> {
+    let public = urls(workspace)?.public(workspace.id, plan.name.as_str());
+    let asked = public.into_iter().filter(|(port, _)| [0, *port].contains(&guest_port));
+    Some(asked.map(|(guest_port, url)| PublicUrl { guest_port, url }).collect())
 }
 
-/// Whether a wish asks for nothing that needs a network.
-fn asks_for_nothing(wish: &NetworkWish) -> bool {
-    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports: _, egress_allow, group } =
-        wish;
-    allow_internet != &Some(true)
-        && allow_inter_vm != &Some(true)
-        && egress_allow.as_ref().is_none_or(Vec::is_empty)
-        && !matches!(group, Some(GroupChange::Join(_)))
-}
-
-/// Default network wish of forks: all of their source's policy except its group, which only a team gives.
-/// Forwards stay with the source.
-pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
-    let Some(view) = shared.network.view(source) else { return NetworkWish::default() };
-    let ReachPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: _ } =
-        view.policy;
-    NetworkWish {
-        allow_internet: Some(allow_internet),
-        allow_inter_vm: Some(allow_inter_vm),
-        allowed_ports: Some(allowed_ports),
-        egress_allow: Some(egress_allow),
-        group: None,
-    }
-}
-
-/// The part of a creation's wish that holds for a workspace that joins the network later: all but the
-/// group. A workspace that had no group, or left it with the network, joins none, even if a group has
-/// that name by now.
-pub(crate) fn later(wish: &NetworkWish) -> NetworkWish {
-    NetworkWish { group: None, ..wish.clone() }
-}
-
-/// Merges two wishes: `other` has the values that `wish` leaves open.
-pub(crate) fn over(wish: NetworkWish, other: NetworkWish) -> NetworkWish {
-    NetworkWish {
-        allow_internet: wish.allow_internet.or(other.allow_internet),
-        allow_inter_vm: wish.allow_inter_vm.or(other.allow_inter_vm),
-        allowed_ports: wish.allowed_ports.or(other.allowed_ports),
-        egress_allow: wish.egress_allow.or(other.egress_allow),
-        group: wish.group.or(other.group),
-    }
+fn urls(workspace: &WorkspaceHandle) -> Option<Arc<dyn PortUrls>> {
+    workspace.shared.daemon.ports.find::<dyn PortUrls>()
 }

@@ -3,11 +3,13 @@
 //! A member of the pool is a workspace like any other, made and undone by the same journalled
 //! steps, but nobody owns it, it is in no listing and counts against no quota. It runs, was given
 //! an identity of its own, and waits. A creation that asks for exactly its image and size takes
-//! it: the guest gets its new name, and one record has its new owner ([`crate::workspaces`]).
+//! it: the guest gets its new name, and one record has its new owner ([`claim`]).
 //!
 //! Where machines can be saved, the members of a class are copies of one template that booted
 //! once. The template is made anew when what it was made from changes.
 
+pub(crate) mod api;
+pub(crate) mod claim;
 mod made_of;
 mod messages;
 mod stock;
@@ -22,14 +24,16 @@ use tokio::sync::oneshot;
 
 pub(crate) use made_of::made_of;
 pub use messages::Msg;
-use messages::{End, WorkDone};
-use stock::{Order, Outcome, Shelf, Stock};
 
+use self::{
+    api::{PoolClass, PoolMachine, PoolReport, Production},
+    messages::{End, WorkDone},
+    stock::{Order, Outcome, Shelf, Stock},
+};
 use crate::{
-    api::pool::{PoolClass, PoolMachine, PoolReport, Production},
+    manager,
     records::{MadeOf, Pooled, Role, WorkspaceSpec},
     shared::Shared,
-    workspaces,
 };
 
 /// Interval between checks whether images or programs have changed.
@@ -39,14 +43,14 @@ const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Seed {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) manager: Address<workspaces::Msg>,
+    pub(crate) manager: Address<manager::Msg>,
 }
 
 /// The pool.
 pub struct Pool {
     me: Context<Msg>,
     shared: Arc<Shared>,
-    manager: Address<workspaces::Msg>,
+    manager: Address<manager::Msg>,
     /// The session that operates machines that nobody owns.
     session: SessionId,
     stock: Stock,
@@ -233,7 +237,7 @@ impl Pool {
             PoolClass {
                 image: shelf.spec.image.clone(),
                 isolation: shelf.spec.isolation,
-                resources: crate::api::lifecycle::Size::of(&shelf.spec),
+                resources: crate::lifecycle::api::Size::of(&shelf.spec),
                 wanted: shelf.wanted,
                 ready: shelf.ready(),
                 at_work: shelf.busy,

@@ -1,46 +1,46 @@
-//! A listing of the tools of this crate: one file per family, with rows and the handlers that choose
-//! by the input. Their types are in [`crate::api`].
+//! A listing of the tools of this crate, whose rows stand with their types and handlers in the rooms of
+//! their features.
 
-pub mod diagnostics;
-pub mod execution;
-pub mod files;
-pub mod git;
-pub mod lifecycle;
-pub mod merge;
-pub mod network;
-pub mod parallel;
-pub mod pool;
-pub mod prepare;
-pub mod session;
-pub mod snapshots;
+use hivekeep_kernel::{ToolGroup, ToolInfo};
 
-use hivekeep_kernel::ToolInfo;
+use crate::{
+    commands::{self, parallel},
+    files,
+    git::{self, merge},
+    lifecycle::{self, describe},
+    manager::Workspaces,
+    network, ownership, parking,
+    pool::claim,
+    prepare, snapshot,
+    state::Workspace,
+};
 
 /// Families served by one workspace.
-pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::ToolGroup<crate::workspace::Workspace>] = &[
+pub(crate) const OF_WORKSPACE: &[&ToolGroup<Workspace>] = &[
     &lifecycle::ONE,
-    &execution::FAMILY,
+    &commands::FAMILY,
     &files::FAMILY,
     &git::FAMILY,
-    &snapshots::ONE,
+    &snapshot::ONE,
+    &parking::FAMILY,
     &network::FAMILY,
-    &diagnostics::FAMILY,
+    &describe::FAMILY,
 ];
 
 /// Families served by the manager of all workspaces.
-pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::ToolGroup<crate::workspaces::Workspaces>] = &[
+pub(crate) const OF_WORKSPACES: &[&ToolGroup<Workspaces>] = &[
     &lifecycle::ALL,
     &parallel::FAMILY,
-    &snapshots::FORKS,
+    &snapshot::FORKS,
     &prepare::FAMILY,
     &merge::FAMILY,
-    &session::FAMILY,
-    &pool::FAMILY,
+    &ownership::FAMILY,
+    &claim::FAMILY,
 ];
 
 /// Whether a tool of one workspace asks something of its guest.
 pub(crate) fn wants_guest(name: &str) -> bool {
-    let guests = [&execution::FAMILY, &files::FAMILY, &git::FAMILY];
+    let guests = [&commands::FAMILY, &files::FAMILY, &git::FAMILY];
     let mut rows = guests.iter().flat_map(|family| family.rows);
     name != "set_env" && rows.any(|row| row.0.spec.name == name)
 }

@@ -25,7 +25,7 @@
 //!   Workers commit through a [`WorkspaceHandle`] and go on when this actor has taken the state up.
 //! - The **link's state** is watched by all who want to reach the guest; a child of this actor keeps it.
 //! - Messages that need the guest of a parked machine are held back, wake it once, and are judged again
-//!   after that (`workspace/wake.rs`).
+//!   after that (`parking/wake.rs`).
 //!
 //! # Parts
 //!
@@ -39,65 +39,33 @@
 //!
 //! - A start, a stop or a recovery can leave a process of the machine. The workspace is `Crashed` then,
 //!   the record of the machine stays, and the next start or stop ends that process first
-//!   (`workspace/status.rs`).
+//!   (`state/status.rs`).
 //! - This actor can end at any place. Work that was ordered and must be brought to its end goes on, as
 //!   it holds the actor's workers; the next incarnation begins with the log's state and makes true
 //!   what was acknowledged (`workspace/recover.rs`).
 //! - The daemon can end at any place. Then the intents that have no fact behind them are settled by the
 //!   next start of the workspace, or undone.
 
-mod adoption;
-mod attach;
-mod backup;
-mod boot;
-mod bring_up;
-mod claim;
-pub(crate) mod describe;
-pub(crate) mod destroy;
-mod ending;
-pub(crate) mod entry_point;
-pub(crate) mod env;
-pub(crate) mod exec;
-pub(crate) mod files;
-mod first_link;
-mod fork_source;
-pub(crate) mod halt;
-mod identity;
-mod images;
-pub(crate) mod jobs;
-pub(crate) mod lifetime;
-mod link;
-mod merge;
-mod network;
-pub(crate) mod park;
-pub(crate) mod policy;
-pub(crate) mod port_url;
-pub(crate) mod prepare;
 mod recover;
-pub(crate) mod rewind;
-pub(crate) mod snapshot;
-pub(crate) mod start;
-mod state;
-mod status;
-pub(crate) mod take_down;
 mod tasks;
-pub(crate) mod transfer;
-mod unfinished;
-pub(crate) mod user;
-mod volumes;
-mod waiting;
-mod wake;
 
 use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, ToolCall, children::ChildOutcome, serve};
 use serde_json::json;
 
-pub(crate) use images::image_name;
-pub(crate) use state::{Seed, Workspace, WorkspaceManager};
-
 use crate::{
     activity::Activity,
+    commands::{exec, jobs},
+    files,
+    lifecycle::{lifetime, start, stop},
+    machine::{attach, link},
     messages::{GuestMsg, LifecycleMsg, LinkMsg, Msg, OwnerMsg, TaskMsg, WorkMsg},
+    ownership::adoption,
+    parking::{park, wake},
     phase::Phase,
+    pool::claim,
+    prepare::setup,
+    snapshot::{merge, requests},
+    state::{Seed, Workspace},
     tools,
 };
 
@@ -132,7 +100,7 @@ impl Entity for Workspace {
             Msg::Guest(GuestMsg::Exec(request)) => exec::exec_for(self, *request),
             Msg::Guest(GuestMsg::FollowJobs) => jobs::follow(self)?,
             Msg::Tasks(ask) => tasks::handle(self, ask),
-            Msg::Snapshots(ask) => backup::handle(self, ask),
+            Msg::Snapshots(ask) => requests::handle(self, ask),
             Msg::Merge(ask) => merge::handle(self, ask),
             Msg::Park(news) => park::handle(self, news),
             Msg::Lifetime(news) => lifetime::handle(self, news),
@@ -142,7 +110,7 @@ impl Entity for Workspace {
                 wake::wake_if_wanted(self);
             }
             Msg::Pooled(ask) => claim::handle(self, ask),
-            Msg::Prepare(ask) => prepare::handle(self, ask),
+            Msg::Prepare(ask) => setup::handle(self, ask),
         }
         Ok(())
     }
@@ -191,12 +159,12 @@ impl Workspace {
     fn lifecycle(&mut self, ask: LifecycleMsg) {
         match ask {
             LifecycleMsg::Create(cx, reply) => start::create(self, *cx, reply),
-            LifecycleMsg::Stop(done) => take_down::stop_for_daemon(self, done),
+            LifecycleMsg::Stop(done) => stop::stop_for_daemon(self, done),
             LifecycleMsg::Forget if self.status.phase == Phase::Failed => {
-                destroy::undo(self, "workspace.forgotten");
+                stop::undo(self, "workspace.forgotten");
             }
             LifecycleMsg::Abandon if self.status.phase == Phase::Creating => {
-                destroy::undo(self, "workspace.create_undone");
+                stop::undo(self, "workspace.create_undone");
             }
             LifecycleMsg::Forget | LifecycleMsg::Abandon => {}
             LifecycleMsg::RestartDue => start::restart_due(self),

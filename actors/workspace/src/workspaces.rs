@@ -1,38 +1,23 @@
 //! The manager of all workspaces: makes them, finds them, keeps their actors alive.
 
-mod adopt;
 mod boot;
-mod claim;
-mod create;
-mod fork;
-mod merge;
-mod messages;
-mod network;
-mod parallel;
-mod prepare;
-mod reserve;
 mod room;
 mod spawn;
-mod state;
 mod stop_all;
 mod timer;
 
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    CallCx, ChildEnd, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolError,
-    children::ChildOutcome, serve,
+    ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolError, children::ChildOutcome,
+    serve,
 };
 use hivekeep_runtime::collection::{Collection, MemberEnd};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub(crate) use create::make_one;
-pub use messages::Msg;
-pub use state::{Seed, Workspaces};
-
 use crate::{
-    api::lifecycle::{Size, WorkspaceList, WorkspaceListed, WorkspaceRow},
+    manager::{Msg, Seed, Workspaces},
     pool::{self, Pool},
     shared::Shared,
     tools,
@@ -107,40 +92,6 @@ impl Entity for Workspaces {
 }
 
 impl Workspaces {
-    /// `workspace_list`.
-    ///
-    /// # Errors
-    /// None.
-    pub(crate) fn list(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceList,
-    ) -> Result<Reply<WorkspaceListed>, ToolError> {
-        let wanted = input.labels.unwrap_or_default();
-        let cards = self.shared.directory.cards().into_iter();
-        let workspaces: Vec<_> = cards
-            .filter(|card| self.shared.is_shown(cx, card))
-            .filter(|card| input.state_filter.is_none_or(|state| card.phase == state))
-            .filter(|card| wanted.iter().all(|(name, value)| card.labels.get(name) == Some(value)))
-            .map(|card| WorkspaceRow {
-                workspace_id: card.id,
-                name: card.name.to_string(),
-                state: card.phase,
-                process: card.process,
-                ip: self.shared.ip(card.id),
-                owned: card.owner == Some(cx.session),
-                orphaned: card.owner.is_none(),
-                resources: Size::of(&card.spec),
-                isolation: card.spec.isolation,
-                created_at: card.created_at,
-                labels: Arc::unwrap_or_clone(card.labels),
-                ends_at: card.lifetime.map(|it| it.ends_at),
-                at_end: card.lifetime.map(|it| it.at_end),
-            })
-            .collect();
-        Ok(Reply::Now(WorkspaceListed { count: workspaces.len(), workspaces }))
-    }
-
     fn stop_all(&self, done: oneshot::Sender<()>) {
         let _pool_is_down = self.pool.send(pool::Msg::Halt);
         let directory = self.shared.directory.clone();

@@ -9,13 +9,13 @@ use super::{
     sources::{Source, sources},
 };
 
-/// `actors/KIND/src/tools/FAMILY.rs`, where the runbook has tools declared, and `tools.rs` of a crate with
-/// one family.
+/// `actors/KIND/src/tools/FAMILY.rs`, where the runbook has tools declared, and any other file of such a crate
+/// that declares some.
 fn of_a_family(source: &Source) -> bool {
     let parts: Vec<_> = source.path.split('/').collect();
-    let only = matches!(parts[..], ["actors", _, "src", "tools.rs"]);
-    let one = matches!(parts[..], ["actors", _, "src", "tools", ..]) && !source.is_test();
-    one || only && !declared(&source.text).is_empty()
+    let of_actor = matches!(parts[..], ["actors", _, "src", ..]) && !source.is_test();
+    let in_tools = matches!(parts[..], ["actors", _, "src", "tools", ..]);
+    of_actor && (in_tools || !declared(&source.text).is_empty())
 }
 
 /// The names in the rows of every `tools!`, with their lines.

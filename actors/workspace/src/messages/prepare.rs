@@ -7,8 +7,8 @@ use hivekeep_kernel::{CallCx, SessionId, SnapshotId, ToolError};
 use tokio::sync::oneshot;
 
 use crate::{
-    api::prepare::{Internet, PrepareStep},
     phase::Phase,
+    prepare::api::{Internet, PrepareStep},
     records::{Recipe, WorkspaceSpec},
     snapshots::Making,
 };

@@ -2,8 +2,11 @@
 
 use hivekeep_kernel::{ToolError, ports::NetworkMode};
 
-use super::{MadeOf, WorkspaceSpec};
-use crate::{shared::Shared, workspace::image_name};
+use crate::{
+    machine::images::image_name,
+    pool::{MadeOf, WorkspaceSpec},
+    shared::Shared,
+};
 
 /// The digest of what a machine would be made from now. Reads file stamps; reads the image's content the
 /// first time only.

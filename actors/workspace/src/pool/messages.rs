@@ -3,11 +3,10 @@
 use hivekeep_kernel::{Address, WorkspaceId};
 use tokio::sync::oneshot;
 
-use super::stock::Outcome;
 use crate::{
-    api::pool::PoolReport,
     messages,
     phase::Phase,
+    pool::{api::PoolReport, stock::Outcome},
     records::{MadeOf, WorkspaceSpec},
     traffic::Passing,
 };

@@ -7,17 +7,18 @@ use hivekeep_kernel::{
 };
 use tokio::time::Instant;
 
-use super::{MadeOf, Order, Outcome, Pooled, Role, WorkspaceSpec, made_of};
 use crate::{
     codes,
     directory::DirectoryEntry,
     fork_source::ForkSource,
+    lifecycle::create::make_one,
+    manager,
     messages::{LifecycleMsg, PooledMsg, SnapshotMsg, SnapshotRequest},
     phase::Phase,
+    pool::{MadeOf, Order, Outcome, Pooled, Role, WorkspaceSpec, made_of},
     records::Planned,
     shared::Shared,
     traffic::Passing,
-    workspaces::{self, make_one},
 };
 
 /// Name of a template's snapshot.
@@ -36,7 +37,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Shared state of the pool's work.
 pub(super) struct Work {
     pub(super) shared: Arc<Shared>,
-    pub(super) manager: Address<workspaces::Msg>,
+    pub(crate) manager: Address<manager::Msg>,
     pub(super) session: SessionId,
 }
 
@@ -230,7 +231,7 @@ impl Work {
         let id = WorkspaceId::new();
         Ok(Planned {
             pool: Some(Pooled { role, made_of: made_of.clone() }),
-            ..Planned::new(id, super::name(id)?, self.session, spec)?
+            ..Planned::new(id, crate::pool::name(id)?, self.session, spec)?
         })
     }
 

@@ -9,19 +9,19 @@ use hivekeep_kernel::ToolError;
 use hivekeep_machine::{MachineHandle, ProcessId, ReattachError, host_disk_full};
 use serde_json::json;
 
-use super::{
-    Workspace, destroy::undo, identity::configure, network, take_down, unfinished::settle_change,
-    volumes,
-};
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
     ledger::{DiskChange, MachineFact},
+    lifecycle::stop::undo,
     link_state::{self, LinkState},
+    machine::{identity::configure, take_down, unfinished::settle_change, volumes},
     messages::{LifecycleMsg, MachineMsg},
+    network::lease,
     phase::{Phase, Want},
     records::{ParkWish, Planned, Record, StopHow},
     snapshots::DiskLayers,
+    state::Workspace,
 };
 
 /// Pause between two attempts to reach a machine that does not answer; each attempt waits itself too.
@@ -53,7 +53,7 @@ pub(super) fn recover(state: &mut Workspace) {
             state.set_phase(state.at_rest());
             if state.ledger.parked.is_some() {
                 let workspace = state.handle.clone();
-                let told = async move { network::is_parked(&workspace).await };
+                let told = async move { lease::is_parked(&workspace).await };
                 let _detached = state.ops.spawn(told);
             }
             end_parked(state);
@@ -276,7 +276,7 @@ async fn take_up(
     if halted.parking.is_some() {
         // Recorded before the machine goes on, so that no daemon takes the file for its memory.
         workspace.note(Record::ParkFailed).await?;
-        network::stays_awake(&workspace, driver.as_ref(), &handle).await?;
+        lease::stays_awake(&workspace, driver.as_ref(), &handle).await?;
     }
     let paused = match driver.snapshots() {
         Some(snapshots) if snapshots.is_paused(&handle).await? => {
@@ -308,7 +308,7 @@ async fn take_up(
     }
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
     let link = link_state::usable(&mut link_state, boot).await?;
-    let networked = network::verify(&workspace, &plan, &link, driver.as_ref(), &machine);
+    let networked = lease::verify(&workspace, &plan, &link, driver.as_ref(), &machine);
     let mounted = volumes::mount(&link, &plan);
     tokio::try_join!(configure(&link, &plan, false), networked, mounted)?;
     workspace.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use hivekeep_kernel::ToolError;
 
-use super::{Workspace, env::environment};
 use crate::{
+    commands::env::environment,
     messages::{GuestAccess, TaskMsg},
     phase::Want,
+    state::Workspace,
 };
 
 pub(super) fn handle(state: &mut Workspace, ask: TaskMsg) {

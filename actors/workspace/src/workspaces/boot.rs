@@ -8,8 +8,7 @@ use hivekeep_runtime::log::Decision;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::Workspaces;
-use crate::{backup, ledger::Ledger, records::Record, snapshots::files};
+use crate::{backup, ledger::Ledger, manager::Workspaces, records::Record, snapshots::files};
 
 impl Workspaces {
     /// Gives every recorded workspace its actor, after removing what no record names.

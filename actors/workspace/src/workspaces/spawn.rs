@@ -6,14 +6,14 @@ use hivekeep_kernel::{Address, Fault};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Workspaces, state::WorkspaceMember};
 use crate::{
     directory::DirectoryEntry,
     ledger::Ledger,
+    manager::{WorkspaceMember, Workspaces},
     messages::{LifecycleMsg, Msg},
     phase::{MachineProcess, Phase},
     records::Planned,
-    workspace,
+    state,
 };
 
 /// Reply to a creation: the address of its workspace.
@@ -70,7 +70,7 @@ impl Workspaces {
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
             address: address.clone(),
         });
-        let seed = workspace::Seed {
+        let seed = state::Seed {
             id,
             shared: self.shared.clone(),
             manager: Arc::new(self.me.address.clone()),

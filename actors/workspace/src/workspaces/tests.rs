@@ -24,9 +24,11 @@ use hivekeep_machine::{ExitHow, Isolation, ReattachError};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::Msg;
-use crate::records::{Planned, WorkspaceSpec};
-use stage::Stage;
+use self::stage::Stage;
+use crate::{
+    manager::Msg,
+    records::{Planned, WorkspaceSpec},
+};
 
 /// A workspace whose machine could be neither taken up nor ended after a restart.
 async fn left_by_a_recovery() -> (Stage, String) {

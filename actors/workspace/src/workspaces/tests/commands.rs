@@ -22,11 +22,13 @@ use hivekeep_protocol::{
 use hivekeep_testkit::context;
 use serde_json::json;
 
-use super::{
-    stage::{Stage, guest},
-    wires::Wires,
+use crate::{
+    commands::runner::CommandsHandle,
+    workspaces::tests::{
+        stage::{Stage, guest},
+        wires::Wires,
+    },
 };
-use crate::commands::CommandsHandle;
 
 /// A guest's processes, and how they ended.
 #[derive(Default)]

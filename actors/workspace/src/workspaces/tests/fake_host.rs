@@ -8,17 +8,17 @@ use hivekeep_machine::{HostEnv, Isolation, fake::FakeDriver, sweep::Sweeper};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 use hivekeep_testkit::Rig;
 
-use super::{
-    stage::{FLOOR, NoVolumes, Quota},
-    wires::Wires,
-};
 use crate::{
     Options,
     folders::WorkspaceFolders,
     logs::WorkspaceLogSet,
+    manager::{Msg, Workspaces},
     shared::Shared,
     tools,
-    workspaces::{Msg, Workspaces},
+    workspaces::tests::{
+        stage::{FLOOR, NoVolumes, Quota},
+        wires::Wires,
+    },
 };
 
 /// What a host has, whichever daemon runs on it.

@@ -11,11 +11,13 @@ use hivekeep_machine::{Error, ExitHow, Isolation, ReattachError};
 use hivekeep_protocol::{FromGuest, NetworkSet, Quiesced, Reidentified, SetNetwork, ToGuest};
 use serde_json::{Value, json};
 
-use super::{
-    stage::{Stage, guest},
-    wires::Wires,
+use crate::{
+    network::reach::later,
+    workspaces::tests::{
+        stage::{Stage, guest},
+        wires::Wires,
+    },
 };
-use crate::network::later;
 
 /// What the guest's interface is not as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +31,7 @@ enum Flaw {
 }
 
 /// A stage with a network, and what is wrong with its guests.
-pub(super) async fn open(mode: NetworkMode) -> (Stage, Arc<Wires>, Arc<AtomicU8>) {
+pub(crate) async fn open(mode: NetworkMode) -> (Stage, Arc<Wires>, Arc<AtomicU8>) {
     let (wires, flaw) = (Wires::new(mode), Arc::new(AtomicU8::new(Flaw::Nothing as u8)));
     let has = flaw.clone();
     let script = move |request: &ToGuest| match request {

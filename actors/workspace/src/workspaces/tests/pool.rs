@@ -8,12 +8,12 @@ use hivekeep_store::StreamId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{network, stage::Stage};
 use crate::{
     Options,
+    manager::Msg,
     pool::{self, made_of},
     records::{Record, WorkspaceSpec},
-    workspaces::Msg,
+    workspaces::tests::{network, stage::Stage},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);

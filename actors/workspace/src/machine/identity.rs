@@ -1,0 +1,91 @@
+//! The guest's identity: given at its start, and changed in a copy of another machine.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_link::{CallTerms, Link};
+use hivekeep_protocol::{Configure, Reidentify};
+
+use crate::{codes, records::Planned};
+
+/// Time for the guest to take its host name, clock and disk size. Growing a file
+/// system to 100 GiB under emulation takes seconds.
+const CONFIGURE_PATIENCE: Duration = Duration::from_secs(60);
+/// Time for the guest to write its new identity to its disk.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Most that the guest's clock may be off afterwards, besides the time that the answer takes.
+const CLOCK_TOLERANCE_MS: i64 = 1_000;
+
+/// Gives the guest its own name, machine id, clock, seed and link token, and checks its answer.
+///
+/// # Errors
+/// `guest_not_itself` when the guest kept something of the machine it was copied from.
+pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolError> {
+    let mut entropy = vec![0; 64];
+    getrandom::fill(&mut entropy)
+        .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;
+    let machine_id = plan.uuid.simple().to_string();
+    let now_ms = || chrono::Utc::now().timestamp_millis();
+    let request = Reidentify {
+        token_hash: plan.token.hash(),
+        hostname: plan.name.to_string(),
+        machine_id: machine_id.clone(),
+        instance_id: uuid::Uuid::new_v4().to_string(),
+        clock_unix_ms: u64::try_from(now_ms()).unwrap_or_default(),
+        entropy,
+    };
+    let instance_id = request.instance_id.clone();
+    let asked_ms = now_ms();
+    let is =
+        link.ask(request, CallTerms::at_most(PATIENCE)).await.map_err(hivekeep_link::link_error)?;
+    let kept = match () {
+        () if is.hostname != plan.name.as_str() => "its host name",
+        () if is.machine_id != machine_id => "its machine id",
+        () if is.instance_id != instance_id => "its instance id",
+        () if !(asked_ms - CLOCK_TOLERANCE_MS..=now_ms() + CLOCK_TOLERANCE_MS)
+            .contains(&is.clock_unix_ms) =>
+        {
+            "its clock"
+        }
+        () if is.entropy_bytes == 0 => "its random seed",
+        () => return Ok(()),
+    };
+    let message = format!("the guest kept {kept} of the machine it was copied from");
+    Err(ToolError::new(Layer::Guest, codes::GUEST_NOT_ITSELF, message)
+        .next("workspace_logs shows the guest's console"))
+}
+
+/// Gives the guest its name, clock and entropy, grows its disk if `grow_root`, and checks its
+/// answer.
+pub(crate) async fn configure(
+    link: &Link,
+    plan: &Planned,
+    grow_root: bool,
+) -> Result<(), ToolError> {
+    let mut entropy = vec![0; 64];
+    getrandom::fill(&mut entropy)
+        .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;
+    let request = Configure {
+        hostname: plan.name.to_string(),
+        clock_unix_ms: u64::try_from(chrono::Utc::now().timestamp_millis()).ok(),
+        entropy,
+        grow_root,
+    };
+    let configured = link
+        .ask(request, CallTerms::at_most(CONFIGURE_PATIENCE))
+        .await
+        .map_err(hivekeep_link::link_error)?;
+    if configured.hostname != plan.name.as_str() {
+        return Err(ToolError::new(
+            Layer::Guest,
+            codes::GUEST_NOT_CONFIGURED,
+            "the guest kept another host name",
+        ));
+    }
+    if let Some(error) = configured.grow_error {
+        let message = format!("the disk could not be grown to {} GiB: {error}", plan.spec.disk_gb);
+        return Err(ToolError::new(Layer::Guest, codes::DISK_NOT_GROWN, message)
+            .next("workspace_logs shows the guest's console"));
+    }
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! `snapshot` with action `create`.
+
+use std::path::PathBuf;
+
+use chrono::Utc;
+use hivekeep_kernel::{CallCx, Layer, LayerId, Reply, SnapshotId, ToolError, fault_point};
+use hivekeep_machine::{Isolation, MachineHandle, SaveRequest};
+use serde_json::json;
+
+use crate::{
+    activity::Activity,
+    codes,
+    handle::WorkspaceHandle,
+    link_state::LinkState,
+    machine::{
+        boot::memory_folder, images::images, take_down, unfinished, volumes::has_no_volumes,
+    },
+    messages::WorkMsg,
+    phase::{Phase, Want, no_snapshots},
+    records::{Planned, Record},
+    snapshot::{
+        api::SnapshotResult,
+        quiet::{MAX_FREEZE, Quiet},
+    },
+    snapshots::{Artifact, DiskLayers, MadeSnapshot, Making, SnapshotMemory, SnapshotNode, files},
+    state::Workspace,
+};
+
+/// Longest name of a snapshot.
+const MAX_NAME: usize = 128;
+
+/// Most frozen layers of a disk. Each is a file that a machine has open and looks through to read
+/// what was never written above it. Deletions leave layers behind until the next stop.
+const MAX_LAYERS: usize = 100;
+
+/// `snapshot` with action `create`.
+///
+/// # Errors
+/// When the name is taken, the workspace is busy, or it has no memory to include.
+pub(crate) fn snapshot_create(
+    state: &mut Workspace,
+    cx: &CallCx,
+    name: String,
+    include_memory: bool,
+) -> Result<Reply<SnapshotResult>, ToolError> {
+    let making = plan_snapshot(state, name, include_memory)?;
+    // A machine that crashed left what it had written, as a power cut does.
+    let disk_synced = matches!(state.status.phase, Phase::Running | Phase::Stopped);
+    let (workspace, plan, cx) = (state.handle.clone(), state.ledger.plan.clone(), cx.clone());
+    let volumes: Vec<_> = plan.volumes.iter().map(|one| one.volume.to_string()).collect();
+    state.status.activity = Activity::Snapshotting;
+    let made = state.to_its_end(async move {
+        let made = make(&workspace, &plan, making, &cx).await;
+        let _actor_gone = workspace.actor.send(WorkMsg::Finished(Activity::Snapshotting).into());
+        made
+    });
+    Ok(Reply::later(async move {
+        let MadeSnapshot { node, pause_ms } = made.await?;
+        Ok(SnapshotResult {
+            snapshot_id: Some(node.id),
+            name: Some(node.name),
+            has_memory: Some(node.memory.is_some()),
+            memory_bytes: node.memory.map(|memory| memory.bytes),
+            created_at: Some(node.at),
+            disk_synced: Some(disk_synced),
+            pause_ms,
+            volumes_left_out: (!volumes.is_empty()).then_some(volumes),
+            ..Default::default()
+        })
+    }))
+}
+
+pub(super) fn plan_snapshot(
+    state: &mut Workspace,
+    name: String,
+    include_memory: bool,
+) -> Result<Making, ToolError> {
+    let want = Want::Snapshot { memory: include_memory };
+    state.situation().undisturbed(want)?;
+    check_name(&name)?;
+    may_snapshot(state, &name, include_memory)?;
+    let live = matches!(state.status.phase, Phase::Running | Phase::Paused);
+    Ok(making(state, name, include_memory, live))
+}
+
+/// Plan of a snapshot made now; with `live`, of a machine that runs or is paused.
+pub(crate) fn making(state: &Workspace, name: String, include_memory: bool, live: bool) -> Making {
+    let plan = &state.ledger.plan;
+    let top = state.ledger.disk.top;
+    let handle = state.ledger.handle().filter(|_| live).cloned();
+    let node = SnapshotNode {
+        id: SnapshotId::new(),
+        name,
+        parent: state.ledger.snapshots.at,
+        layers: Vec::new(),
+        memory: include_memory.then(|| SnapshotMemory { bytes: 0, token: plan.token.clone() }),
+        jobs: state.ledger.jobs.clone(),
+        at: Utc::now(),
+        by_backup: false,
+    };
+    Making {
+        node,
+        frozen: top.unwrap_or_else(LayerId::new),
+        top: LayerId::new(),
+        disk: state.ledger.disk.clone(),
+        base: state.ledger.base.clone(),
+        first: top.is_none().then(|| take_down::folders(&state.handle).disk()),
+        machine: handle.map(|handle| (handle, state.link.now())),
+        paused: state.status.phase == Phase::Paused,
+    }
+}
+
+fn may_snapshot(state: &Workspace, name: &str, include_memory: bool) -> Result<(), ToolError> {
+    if state.ledger.plan.spec.isolation != Isolation::Vm {
+        return Err(ToolError::new(
+            Layer::Machine,
+            codes::SNAPSHOT_UNSUPPORTED,
+            "a sandbox's disk is a folder of the host, which cannot be frozen",
+        )
+        .next("make the workspace with isolation `vm`"));
+    }
+    if let Some(taken) = state.ledger.snapshots.find(name) {
+        return Err(ToolError::new(
+            Layer::Actor,
+            codes::SNAPSHOT_EXISTS,
+            format!("a snapshot `{name}` exists"),
+        )
+        .next("choose another name, or delete that one first")
+        .detail("snapshot_id", taken.id.to_string()));
+    }
+    let most = state.handle.shared.options.max_snapshots_per_workspace;
+    if state.ledger.snapshots.len() >= most {
+        return Err(ToolError::new(
+            Layer::Quota,
+            codes::TOO_MANY_SNAPSHOTS,
+            format!("the workspace has its {most} snapshots"),
+        )
+        .next("delete some, or raise workspace.max_snapshots_per_workspace")
+        .detail("max_snapshots_per_workspace", most));
+    }
+    if state.ledger.disk.layers.len() >= MAX_LAYERS {
+        let message = format!("the workspace's disk has {MAX_LAYERS} layers");
+        return Err(ToolError::new(Layer::Quota, codes::TOO_MANY_LAYERS, message)
+            .next("call workspace_stop: layers that deleted snapshots left are merged then")
+            .detail("max_layers", MAX_LAYERS));
+    }
+    if include_memory {
+        has_no_volumes(
+            &state.ledger.plan,
+            "a machine with volumes has no snapshot with memory: QEMU cannot save its devices",
+        )?;
+    }
+    state.status.phase.on(Want::Snapshot { memory: include_memory }).map(drop)
+}
+
+fn check_name(name: &str) -> Result<(), ToolError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(ToolError::invalid("name must be 1 to 128 of A-Z, a-z, 0-9, ., _ and -"))
+}
+
+/// Makes the snapshot; on failure the workspace goes on as before.
+pub(crate) async fn make(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    making: Making,
+    cx: &CallCx,
+) -> Result<MadeSnapshot, ToolError> {
+    let Making { mut node, frozen, top, first, disk, base, machine, paused } = making;
+    workspace.shared.daemon.room.admit(&workspace.shared.folders.layers)?;
+    let wanted = Record::SnapshotWanted { node: Box::new(node.clone()), frozen, top, paused };
+    workspace.note(wanted).await?;
+    fault_point!("snapshot.after_intent");
+    let layer = |layer| Artifact::Layer(layer).path(&workspace.shared.folders);
+    let saved = async {
+        if let Some(first) = &first {
+            files::link(first.clone(), layer(frozen)).await?;
+        }
+        // A top that no start has begun yet is part of this snapshot all the same.
+        files::begin(layer(frozen), plan.spec.disk_gb).await?;
+        let Some((handle, link_state)) = &machine else { return Ok((None, None)) };
+        save(
+            workspace,
+            plan,
+            handle,
+            link_state,
+            Saving { node: &node, disk: &disk, base, top, paused },
+            cx,
+        )
+        .await
+    };
+    let outcome: Result<_, ToolError> = saved.await;
+    fault_point!("snapshot.after_save");
+    let (memory_bytes, pause_ms) = match outcome {
+        Ok(saved) => saved,
+        Err(error) => {
+            let handle = machine.as_ref().map(|(handle, _)| handle);
+            let top = layer(top);
+            let left = unfinished::settle_failed(workspace, plan, &disk, top, paused, handle).await;
+            return Err(match left {
+                Ok(()) => error,
+                Err(left) => error.detail("not_settled", left.to_text()),
+            });
+        }
+    };
+    let has_memory = node.memory.is_some();
+    let event = (
+        "snapshot.created",
+        json!({ "snapshot": node.name, "has_memory": has_memory, "pause_ms": pause_ms }),
+    );
+    workspace.commit(vec![Record::SnapshotMade { memory_bytes }], Some(event)).await?;
+    fault_point!("snapshot.after_made");
+    if let Some(first) = first {
+        files::unlink(first).await;
+    }
+    if let (Some(memory), Some(bytes)) = (&mut node.memory, memory_bytes) {
+        memory.bytes = bytes;
+    }
+    Ok(MadeSnapshot { node, pause_ms })
+}
+
+struct Saving<'m> {
+    node: &'m SnapshotNode,
+    disk: &'m DiskLayers,
+    base: Option<PathBuf>,
+    top: LayerId,
+    paused: bool,
+}
+
+/// Saves a machine that runs or is paused; returns the bytes of its memory and the pause in ms.
+async fn save(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    handle: &MachineHandle,
+    link_state: &LinkState,
+    saving: Saving<'_>,
+    cx: &CallCx,
+) -> Result<(Option<u64>, Option<u64>), ToolError> {
+    let Saving { node, disk, base, top, paused } = saving;
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
+    let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+    let with_memory = node.memory.is_some();
+    let memory_into = with_memory.then(|| memory_folder(workspace, node.id));
+    let mut own = take_down::machine_plan(workspace, plan)?;
+    own.disk = take_down::disk_files(workspace, disk);
+    own.images = images(workspace, plan, base, cx).await?.0;
+    let new_top = Artifact::Layer(top).path(&workspace.shared.folders);
+    cx.progress.report(0.0, Some(2.0), "the guest writes its cache to its disk");
+    // A paused machine keeps its cache: its memory has it, and its disk alone is as after a power
+    // cut, which `disk_synced` says.
+    let quiet = match paused {
+        true => None,
+        false => Some(Quiet::begin(link_state, (!with_memory).then_some(MAX_FREEZE), cx).await?),
+    };
+    cx.progress.report(1.0, Some(2.0), "saving");
+    let saved = snapshots.save(handle, &own, &SaveRequest { new_top, memory_into }).await;
+    let quieted = match quiet {
+        Some(quiet) => quiet.end().await,
+        None => Ok(()),
+    };
+    let saved = saved?;
+    quieted?;
+    cx.progress.report(2.0, Some(2.0), "saved");
+    Ok((saved.memory.map(|memory| memory.ram_bytes), Some(saved.pause_ms)))
+}
