@@ -10,16 +10,16 @@
 //! empty top, so a disk comes back as it was frozen.
 
 mod contents;
-mod links;
 
 use std::{
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use futures::StreamExt;
-use hivekeep_kernel::{Layer, SnapshotId, ToolError, WorkspaceId};
+use hivekeep_kernel::{Layer, LayerId, SnapshotId, ToolError, WorkspaceId};
 use hivekeep_store::Journal;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -120,7 +120,7 @@ impl Frozen {
     /// # Errors
     /// When a layer cannot be linked.
     pub fn link(&self, into: &Path) -> Result<(), ToolError> {
-        links::link_all(&self.shared.folders.layers, into)
+        link_all(&self.shared.folders.layers, into)
     }
 
     /// Contents of the disks that a copy of the journal names. Layers in the folder that it does not name
@@ -189,4 +189,61 @@ fn raced(message: String) -> ToolError {
     ToolError::new(Layer::Store, codes::BACKUP_RACED, message)
         .next("try again: snapshots were deleted or merged while the backup was made")
         .retryable()
+}
+
+/// The layer that a file is, if its name is one.
+pub(super) fn layer_of(name: &std::ffi::OsStr) -> Option<LayerId> {
+    name.to_str()?.strip_suffix(".qcow2")?.parse().ok()
+}
+
+/// Links every layer that is in a folder and not in the other one yet. Blocks.
+fn link_all(from: &Path, into: &Path) -> Result<(), ToolError> {
+    let failed = |error: io::Error| {
+        let message = format!("the layers of disks cannot be linked: {error}");
+        ToolError::new(Layer::Store, codes::BACKUP_FAILED, message)
+            .next("keep the whole state folder on one file system that has hard links")
+    };
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if layer_of(&entry.file_name()).is_none() {
+            continue;
+        }
+        match fs::hard_link(entry.path(), into.join(entry.file_name())) {
+            // Linked before, or merged or removed since the folder was listed.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
+                ) => {}
+            linked => linked.map_err(failed)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_linked_once_and_outlive_their_first_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, into) = (dir.path().join("from"), dir.path().join("into"));
+        fs::create_dir(&from).unwrap();
+        fs::create_dir(&into).unwrap();
+        let (one, two) = (format!("{}.qcow2", LayerId::new()), format!("{}.qcow2", LayerId::new()));
+        fs::write(from.join(&one), "one").unwrap();
+        fs::write(from.join(&one).with_extension("new"), "half").unwrap();
+        link_all(&from, &into).unwrap();
+        fs::remove_file(from.join(&one)).unwrap();
+        fs::write(from.join(&two), "two").unwrap();
+        link_all(&from, &into).unwrap();
+        link_all(&from, &into).unwrap();
+        assert_eq!(fs::read(into.join(&one)).unwrap(), b"one");
+        assert_eq!(fs::read(into.join(&two)).unwrap(), b"two");
+        assert_eq!(fs::read_dir(&into).unwrap().count(), 2);
+        let error = link_all(&dir.path().join("none"), &into).unwrap_err();
+        assert_eq!(error.code, "backup_failed");
+    }
 }

@@ -4,13 +4,10 @@
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod bring_up;
-pub(crate) mod first_link;
 pub(crate) mod identity;
 pub(crate) mod images;
 pub(crate) mod link;
 pub(crate) mod take_down;
-pub(crate) mod unfinished;
-pub(crate) mod volumes;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

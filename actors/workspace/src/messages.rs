@@ -5,12 +5,13 @@
 
 mod prepare;
 mod snapshots;
-mod tasks;
 
-use hivekeep_kernel::{CallCx, SessionId, ToolCall, ToolError};
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::{CallCx, SessionId, ToolCall, ToolError, ports::TaskHints};
 use hivekeep_link::{Link, LinkChange, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
-use hivekeep_protocol::GuestEvent;
+use hivekeep_protocol::{GuestEvent, TaskResultsReply};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot, watch},
     time::Instant,
@@ -18,7 +19,6 @@ use tokio::{
 
 pub(crate) use prepare::{Golden, PrepareMsg, PrepareRequest, PreparedState, Setup};
 pub(crate) use snapshots::{MergeMsg, MergeOutcome, NotMerged, SnapshotMsg, SnapshotRequest};
-pub(crate) use tasks::{GuestAccess, TaskMsg};
 
 use crate::{
     activity::Activity,
@@ -230,4 +230,41 @@ pub struct Claim {
     pub(crate) claims: Claims,
     /// The claims come back with what was wrong with the machine.
     pub(crate) reply: oneshot::Sender<Result<(), Box<(Claims, ToolError)>>>,
+}
+
+/// Requests about the guest's tasks.
+pub enum TaskMsg {
+    /// Ask for access to the guest of a running workspace.
+    Access {
+        /// Variables of a task.
+        env: BTreeMap<String, String>,
+        /// The access, or why there is none.
+        reply: oneshot::Sender<Result<GuestAccess, ToolError>>,
+    },
+    /// Ask for cached results beyond a number, which the guest sent without being asked.
+    Cached {
+        /// The number.
+        after: u64,
+        /// Most results in the answer.
+        limit: u32,
+        /// The results; `None` if the guest has to be asked.
+        reply: oneshot::Sender<Option<TaskResultsReply>>,
+    },
+    /// Results are durable elsewhere: the guest need not send them again.
+    Acknowledged {
+        /// The tasks.
+        task_ids: Vec<String>,
+        /// Answered when the cache has dropped the results: access to tell the guest, or why there is none.
+        reply: oneshot::Sender<Result<GuestAccess, ToolError>>,
+    },
+    /// Ask for the hints that tell when to look for results.
+    Hints(oneshot::Sender<TaskHints>),
+}
+
+/// Access to a guest, for requests about tasks.
+pub struct GuestAccess {
+    /// The link, now or soon.
+    pub(crate) link_state: watch::Receiver<LinkState>,
+    /// The workspace's environment, overridden by the task's own.
+    pub(crate) env: Vec<(String, String)>,
 }

@@ -19,6 +19,9 @@ use crate::{
     state::Workspace,
 };
 
+/// Time to reach the guest of a resumed machine.
+const GUEST_PATIENCE: Duration = Duration::from_secs(10);
+
 tools! { pub FAMILY: "snapshots & forking" for Workspace, addressed workspace by workspace_id;
     workspace_park: WorkspacePark => Parked = park::park {
         title: "Park a workspace", timeout_secs: 300, told_by: Some("workspace_info"),
@@ -84,9 +87,6 @@ pub struct Halted {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_error: Option<String>,
 }
-
-/// Time to reach the guest of a resumed machine.
-const GUEST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `workspace_pause`.
 ///

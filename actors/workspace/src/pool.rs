@@ -8,9 +8,7 @@
 //! Where machines can be saved, the members of a class are copies of one template that booted
 //! once. The template is made anew when what it was made from changes.
 
-pub(crate) mod api;
 pub(crate) mod claim;
-mod made_of;
 mod messages;
 mod stock;
 mod work;
@@ -22,12 +20,11 @@ use hivekeep_machine::CapabilitySupport;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub(crate) use made_of::made_of;
 pub use messages::Msg;
+pub(crate) use work::made_of;
 
 use self::{
-    api::{PoolClass, PoolMachine, PoolReport, Production},
-    messages::{End, WorkDone},
+    messages::{End, PoolClass, PoolMachine, PoolReport, Production, WorkDone},
     stock::{Order, Outcome, Shelf, Stock},
 };
 use crate::{

@@ -1,7 +1,6 @@
 //! `workspace_prepare`: answers with the golden workspace that is there, or has one made.
 
 pub(crate) mod api;
-pub(crate) mod internet;
 pub(crate) mod setup;
 pub(crate) mod steps;
 
@@ -30,6 +29,10 @@ use crate::{
 
 /// Most time for the start, the snapshot, and undoing both.
 const AROUND_SECS: u64 = 600;
+/// Most bytes of all of them together; they are kept with the workspace.
+const MAX_COMMAND_BYTES: usize = 256 * 1024;
+/// Time for the actor of a workspace to say what it is.
+const PATIENCE: Duration = Duration::from_secs(10);
 tools! { pub FAMILY: "orchestration" for Workspaces, singleton workspaces;
     workspace_prepare: WorkspacePrepare => Prepared = Workspaces::prepare {
         title: "Prepare a workspace to be forked", effect: Idempotent, rate: RateClass::Create,
@@ -46,11 +49,6 @@ fn time_of_all_steps(input: &serde_json::Value) -> Option<u64> {
     let steps = u64::try_from(commands + clones).ok()?;
     Some(each.unwrap_or(DEFAULT_TIMEOUT_SECS).saturating_mul(steps).saturating_add(AROUND_SECS))
 }
-
-/// Most bytes of all of them together; they are kept with the workspace.
-const MAX_COMMAND_BYTES: usize = 256 * 1024;
-/// Time for the actor of a workspace to say what it is.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A recipe, checked.
 struct Wish {
@@ -88,7 +86,7 @@ impl Workspaces {
         let mut claims = reserve::name(&self.shared, plan)?;
         Ok(Reply::later(async move {
             let _entered = entered;
-            internet::check(&*shared.network, setup.allow_internet).await?;
+            steps::check(&*shared.network, setup.allow_internet).await?;
             create::may_use_image(&shared, &claims.plan().spec).await?;
             reserve::quota(&shared, &mut claims, &cx).await?;
             let (plan, address) = create::spawn_claimed(&shared, &manager, claims).await?;

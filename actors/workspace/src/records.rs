@@ -4,7 +4,6 @@
 //! touched, or a fact learnt after. Records are JSON; new kinds and new optional
 //! fields may be added, none may change its meaning.
 
-mod pooled;
 mod process;
 mod recipe;
 
@@ -21,10 +20,9 @@ use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use pooled::{MadeOf, Pooled, Role};
 pub use process::{ProcessEntry, ProcessExit};
-pub use recipe::Recipe;
 pub(crate) use recipe::differences;
+pub use recipe::{MadeOf, Pooled, Recipe, Role};
 
 use crate::{
     lifetime::{Lifetime, LifetimeChange, LifetimeWish, WorkspaceLabels},

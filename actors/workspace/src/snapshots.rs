@@ -6,25 +6,32 @@
 //!            "clean"     "built"                  snapshots: each names the layers of its disk
 //! ```
 //! A snapshot freezes the top and begins a new one, so it copies nothing. A restore begins a new
-//! top over the snapshot's layers, so it loses no other snapshot.
+//! top over the snapshot's layers, so it loses no other snapshot. [`Merge`] is a choice of two layers
+//! that nothing tells apart:
+//!
+//! ```text
+//!  image ◄── a ◄── b ◄── c ◄── top      b ended a snapshot that was deleted: whoever stands
+//!            ▲           ▲              on it stands on c as well, so the two can be one
+//!         "clean"     "built"
+//! ```
 
 pub(crate) mod files;
-mod making;
-mod merging;
-mod ref_counts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{JobId, LayerId, SnapshotId};
-use serde::{Deserialize, Serialize};
-
-pub(crate) use making::{MadeSnapshot, Making};
-pub use merging::Merge;
-pub(crate) use merging::Merger;
-pub(crate) use ref_counts::{Artifact, RefCounts};
-
 use hivekeep_link::LinkToken;
+use hivekeep_machine::MachineHandle;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use files::{Artifact, RefCounts};
+
+use crate::link_state::LinkState;
 
 /// Layers of a workspace's disk, over the base of its image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +167,91 @@ impl Tree {
     /// Files that some snapshot needs.
     pub(crate) fn artifacts(&self) -> BTreeSet<Artifact> {
         self.nodes.values().flat_map(SnapshotNode::artifacts).collect()
+    }
+}
+
+/// Plan of a snapshot, decided in the mailbox.
+pub struct Making {
+    pub(crate) node: SnapshotNode,
+    pub(crate) frozen: LayerId,
+    pub(crate) top: LayerId,
+    /// Path of the workspace's first layer, which has another name until it is frozen.
+    pub(crate) first: Option<PathBuf>,
+    /// The disk as it is now, and its base.
+    pub(crate) disk: DiskLayers,
+    pub(crate) base: Option<PathBuf>,
+    pub(crate) machine: Option<(MachineHandle, LinkState)>,
+    pub(crate) paused: bool,
+}
+
+/// A snapshot that was made.
+#[derive(Debug, Clone)]
+pub(crate) struct MadeSnapshot {
+    pub(crate) node: SnapshotNode,
+    pub(crate) pause_ms: Option<u64>,
+}
+
+/// Two neighbours of a chain, and the layer that they become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merge {
+    /// The older one.
+    pub lower: LayerId,
+    /// The one that stands on it.
+    pub upper: LayerId,
+    /// Reads as the two do.
+    pub into: LayerId,
+}
+
+impl Merge {
+    /// Two layers that every chain of this workspace has together or not at all, and that are
+    /// `alone`: no other workspace needs them.
+    pub(crate) fn find(
+        disk: &DiskLayers,
+        tree: &Tree,
+        alone: impl Fn(LayerId) -> bool,
+    ) -> Option<Self> {
+        let chains = || tree.nodes().map(|node| &node.layers).chain([&disk.layers]);
+        // Where a layer is, this one stands on it, in every chain.
+        let inseparable = |lower: LayerId, upper: LayerId| {
+            chains().all(|chain| {
+                let at = chain.iter().position(|layer| *layer == lower);
+                at.is_none_or(|at| chain.get(at + 1) == Some(&upper))
+            })
+        };
+        let pairs = chains().flat_map(|chain| chain.windows(2));
+        pairs
+            .filter_map(
+                |pair| if let [lower, upper] = pair { Some((*lower, *upper)) } else { None },
+            )
+            .find(|(lower, upper)| alone(*lower) && alone(*upper) && inseparable(*lower, *upper))
+            .map(|(lower, upper)| Self { lower, upper, into: LayerId::new() })
+    }
+
+    /// The chain with one layer for the two.
+    pub(crate) fn apply_to(&self, chain: &mut Vec<LayerId>) {
+        let at = chain.windows(2).position(|pair| pair == [self.lower, self.upper]);
+        if let Some(at) = at {
+            chain.splice(at..at + 2, [self.into]);
+        }
+    }
+}
+
+/// A merge of layers that runs beside the mailbox.
+pub(crate) struct Merger {
+    pub(crate) wanted: CancellationToken,
+    pub(crate) ended: CancellationToken,
+}
+
+impl Merger {
+    /// Cancels the merge, without waiting for its end.
+    pub(crate) fn cancel(&self) {
+        self.wanted.cancel();
+    }
+
+    /// Cancels the merge; the future resolves once it writes no more records.
+    pub(crate) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.wanted.cancel();
+        self.ended.clone().cancelled_owned()
     }
 }
 

@@ -1,7 +1,6 @@
 //! State of one workspace's actor, in parts that know nothing of each other, and the steps that all
 //! its handlers share.
 
-pub(crate) mod ending;
 pub(crate) mod status;
 pub(crate) mod waiting;
 
@@ -16,8 +15,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use self::{
-    ending::LifetimeEnd,
-    status::{WatchedMachine, WorkspaceStatus},
+    status::{LifetimeEnd, WatchedMachine, WorkspaceStatus},
     waiting::Sleeping,
 };
 use crate::{

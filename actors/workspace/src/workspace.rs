@@ -47,21 +47,24 @@
 //!   next start of the workspace, or undone.
 
 mod recover;
-mod tasks;
 
-use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, ToolCall, children::ChildOutcome, serve};
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::{
+    ChildEnd, Context, Entity, Fault, ToolCall, ToolError, children::ChildOutcome, serve,
+};
 use serde_json::json;
 
 use crate::{
     activity::Activity,
-    commands::{exec, jobs},
+    commands::{self, env::environment, jobs},
     files,
     lifecycle::{lifetime, start, stop},
     machine::{attach, link},
-    messages::{GuestMsg, LifecycleMsg, LinkMsg, Msg, OwnerMsg, TaskMsg, WorkMsg},
-    ownership::adoption,
+    messages::{GuestAccess, GuestMsg, LifecycleMsg, LinkMsg, Msg, OwnerMsg, TaskMsg, WorkMsg},
+    ownership,
     parking::{park, wake},
-    phase::Phase,
+    phase::{Phase, Want},
     pool::claim,
     prepare::setup,
     snapshot::{merge, requests},
@@ -97,14 +100,14 @@ impl Entity for Workspace {
             Msg::Machine(news) => attach::handle(self, news)?,
             Msg::Link(news) => self.link_news(news)?,
             Msg::Guest(GuestMsg::Enter(cx, reply)) => files::enter(self, &cx, reply),
-            Msg::Guest(GuestMsg::Exec(request)) => exec::exec_for(self, *request),
+            Msg::Guest(GuestMsg::Exec(request)) => commands::exec_for(self, *request),
             Msg::Guest(GuestMsg::FollowJobs) => jobs::follow(self)?,
-            Msg::Tasks(ask) => tasks::handle(self, ask),
+            Msg::Tasks(ask) => task_ask(self, ask),
             Msg::Snapshots(ask) => requests::handle(self, ask),
             Msg::Merge(ask) => merge::handle(self, ask),
             Msg::Park(news) => park::handle(self, news),
             Msg::Lifetime(news) => lifetime::handle(self, news),
-            Msg::Owner(OwnerMsg::Adopt(adopt)) => adoption::adopt(self, adopt),
+            Msg::Owner(OwnerMsg::Adopt(adopt)) => ownership::adopt(self, adopt),
             Msg::Owner(OwnerMsg::Adopted) => {
                 self.status.adopting = false;
                 wake::wake_if_wanted(self);
@@ -221,4 +224,33 @@ impl Workspace {
         }
         Ok(())
     }
+}
+
+fn task_ask(state: &mut Workspace, ask: TaskMsg) {
+    match ask {
+        TaskMsg::Access { env, reply } => {
+            let _asker_gone = reply.send(guest_access(state, env));
+        }
+        TaskMsg::Cached { after, limit, reply } => {
+            // A guest that may not be asked has no cached answers: the caller's own request
+            // gets the error.
+            let may_ask = state.on(Want::Guest).is_ok();
+            let page = may_ask.then(|| state.tasks.cached(after, limit)).flatten();
+            let _asker_gone = reply.send(page);
+        }
+        TaskMsg::Acknowledged { task_ids, reply } => {
+            state.tasks.acknowledged(&task_ids);
+            let _asker_gone = reply.send(guest_access(state, BTreeMap::new()));
+        }
+        TaskMsg::Hints(reply) => drop(reply.send(state.tasks.hints())),
+    }
+}
+
+fn guest_access(
+    state: &Workspace,
+    env: BTreeMap<String, String>,
+) -> Result<GuestAccess, ToolError> {
+    state.on(Want::Guest)?;
+    let env = environment(&state.ledger, None, env)?;
+    Ok(GuestAccess { link_state: state.link.subscribe(), env })
 }

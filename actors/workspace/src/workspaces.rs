@@ -1,23 +1,25 @@
 //! The manager of all workspaces: makes them, finds them, keeps their actors alive.
 
 mod boot;
-mod room;
-mod spawn;
-mod stop_all;
-mod timer;
+mod upkeep;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use hivekeep_kernel::{
-    ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolError, children::ChildOutcome,
-    serve,
+    Address, ChildEnd, Children, Context, Entity, Fault, RateClass, RestartPolicy, ToolCall,
+    ToolError, children::ChildOutcome, serve,
 };
 use hivekeep_runtime::collection::{Collection, MemberEnd};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
+    directory::WorkspaceDirectory,
     manager::{Msg, Seed, Workspaces},
+    messages::LifecycleMsg,
+    phase::{MachineProcess, Phase},
     pool::{self, Pool},
     shared::Shared,
     tools,
@@ -25,6 +27,11 @@ use crate::{
 
 /// Name of the pool below this actor.
 const POOL: &str = "pool";
+/// For machines that are on their way to run, and then for one to stop. Whoever waits for all has
+/// more than both.
+const ARRIVAL: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
 
 impl Entity for Workspaces {
     type Msg = Msg;
@@ -49,17 +56,18 @@ impl Entity for Workspaces {
         let seed =
             pool::Seed { shared: manager.shared.clone(), manager: manager.me.address.clone() };
         manager.children.start::<Pool>(POOL, RestartPolicy::ENTITY, &manager.pool, seed)?;
-        let halt = stop_all::halt(manager.shared.daemon.closing.clone(), manager.pool.clone());
+        let halt = halt(manager.shared.daemon.closing.clone(), manager.pool.clone());
         let _detached = manager.me.workers.spawn(halt);
         let (shared, probe) = (manager.shared.clone(), manager.me.address.probe().clone());
-        let _detached = manager.me.workers.spawn(room::tell(shared, probe));
-        let _detached = manager.me.workers.spawn(timer::tell(manager.shared.directory.clone()));
+        let _detached = manager.me.workers.spawn(upkeep::watch_room(shared, probe));
+        let _detached =
+            manager.me.workers.spawn(upkeep::watch_lifetimes(manager.shared.directory.clone()));
         Ok(manager)
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
-            Msg::Tool(call) if stop_all::too_late(&self.shared, &call) => {
+            Msg::Tool(call) if too_late(&self.shared, &call) => {
                 call.reply.answer(Err(ToolError::daemon_stopping()));
             }
             Msg::Tool(call) => {
@@ -96,9 +104,56 @@ impl Workspaces {
         let _pool_is_down = self.pool.send(pool::Msg::Halt);
         let directory = self.shared.directory.clone();
         let _detached = self.me.workers.spawn(async move {
-            stop_all::stop_all(&directory).await;
+            stop_all(&directory).await;
             let _asker_gone = done.send(());
         });
+    }
+}
+
+/// Whether a call would make machines while the daemon is being stopped.
+fn too_late(shared: &Shared, call: &ToolCall) -> bool {
+    call.tool.class(&call.args) == RateClass::Create && shared.may_start().is_err()
+}
+
+/// Tells the pool when the daemon begins to stop: what it makes is refused from then on.
+pub(super) async fn halt(closing: CancellationToken, pool: Address<pool::Msg>) {
+    closing.cancelled().await;
+    let _pool_is_down = pool.send(pool::Msg::Halt);
+}
+
+/// Stops what runs, and what is being made or started as soon as it runs: otherwise a machine that
+/// is launched a moment later would outlive the daemon. Each is told once.
+pub(super) async fn stop_all(directory: &WorkspaceDirectory) {
+    let until = Instant::now() + ARRIVAL;
+    let mut told = HashSet::new();
+    loop {
+        let late = Instant::now() >= until;
+        let mut moving = Vec::new();
+        let mut stops = Vec::new();
+        for card in directory.all() {
+            if told.contains(&card.id) {
+                continue;
+            }
+            if !late && matches!(card.phase, Phase::Creating | Phase::Starting) {
+                moving.push(card.name);
+            } else if card.phase == Phase::Running || card.process != MachineProcess::None {
+                told.insert(card.id);
+                stops.push(card.address);
+            } else if matches!(card.phase, Phase::Creating | Phase::Starting) {
+                tracing::warn!(workspace = %card.name, "is still being made: it is not stopped");
+            }
+        }
+        let asked =
+            stops.iter().map(|one| one.ask(PATIENCE, |done| LifecycleMsg::Stop(done).into()));
+        for outcome in join_all(asked).await {
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "a workspace did not stop");
+            }
+        }
+        if moving.is_empty() {
+            return;
+        }
+        tokio::time::sleep(POLL).await;
     }
 }
 

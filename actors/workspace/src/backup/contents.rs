@@ -11,8 +11,12 @@ use hivekeep_machine::Isolation;
 use hivekeep_store::Journal;
 use serde::{Deserialize, Serialize};
 
-use super::{BackedUp, LeftOut, links::layer_of, raced};
-use crate::{codes, ledger::Ledger, logs};
+use crate::{
+    backup::{BackedUp, LeftOut, layer_of, raced},
+    codes,
+    ledger::Ledger,
+    logs,
+};
 
 /// Disks that a backup holds, and those that it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

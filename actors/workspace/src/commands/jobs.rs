@@ -17,7 +17,7 @@ use crate::{
     commands::{
         api::JobView,
         env::{environment, working_dir},
-        exec::exit_code,
+        exit_code,
         user::as_user,
     },
     job,

@@ -17,6 +17,9 @@ use crate::{
     messages::{ExecRequest, GuestMsg},
 };
 
+/// Most workspaces of one call.
+const MAX_WORKSPACES: usize = 20;
+
 tools! { pub FAMILY: "execution" for Workspaces, singleton workspaces;
     exec_parallel: ExecParallel => ParallelResult = Workspaces::exec_parallel {
         title: "Run commands in several workspaces", rate: RateClass::Exec, open_world: true,
@@ -29,9 +32,6 @@ fn one_each(input: &serde_json::Value) -> u32 {
     let workspaces = input.get("workspace_ids").and_then(|ids| ids.as_array()).map_or(1, Vec::len);
     u32::try_from(workspaces.clamp(1, MAX_WORKSPACES)).unwrap_or(1)
 }
-
-/// Most workspaces of one call.
-pub(crate) const MAX_WORKSPACES: usize = 20;
 
 /// Run commands in several workspaces at the same time and collect the results
 /// in the order of the workspaces. One that fails does not stop the others.

@@ -23,8 +23,9 @@ use tokio::time::Instant;
 use crate::{
     codes,
     commands::{
+        ANSWER_MARGIN,
         env::joined,
-        exec::{ANSWER_MARGIN, exit_code, teller},
+        exit_code, teller,
         user::{as_user, entry_point},
     },
     handle::WorkspaceHandle,

@@ -10,6 +10,8 @@ use hivekeep_protocol::Argv;
 use crate::{codes, ledger::Ledger, records::Planned};
 
 const ROOT: &str = "root";
+/// Working directory of an image that names none, as in containers.
+const ROOT_DIR: &str = "/";
 
 /// User that commands run as, and why it is not the image's, if it is not.
 pub(crate) struct CommandUser {
@@ -92,9 +94,6 @@ pub(crate) fn as_user(
         None => argv,
     })
 }
-
-/// Working directory of an image that names none, as in containers.
-const ROOT_DIR: &str = "/";
 
 /// Finds the entry point.
 ///

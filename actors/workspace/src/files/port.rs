@@ -19,7 +19,7 @@ use hivekeep_protocol::{
 use tokio::sync::oneshot;
 
 use crate::{
-    codes, commands::user::other_than_root, long_poll::ask_after_a_wait, messages::GuestMsg,
+    codes, commands::user::other_than_root, link_state::ask_after_a_wait, messages::GuestMsg,
     phase::Phase, shared::Shared,
 };
 

@@ -12,6 +12,16 @@ use serde::Deserialize;
 
 use crate::{directory::DirectoryEntry, manager::Workspaces, messages::GuestMsg};
 
+/// Most sources of one call.
+const MAX_SOURCES: usize = 20;
+/// Where a repository is when nobody says.
+const DEFAULT_PATH: &str = "/workspace";
+/// Longest path and message.
+const MAX_PATH_BYTES: usize = 4096;
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+/// For the way into a guest, beyond the call's own time: bounds a lost actor.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 tools! { pub FAMILY: "git" for Workspaces, singleton workspaces;
     workspace_merge: WorkspaceMerge => MergeResult = Workspaces::merge {
         title: "Merge workspaces", rate: RateClass::Exec, risk: Risk::Medium,
@@ -25,9 +35,6 @@ fn one_each(input: &serde_json::Value) -> u32 {
     let sources = list.map_or(1, Vec::len).clamp(1, MAX_SOURCES);
     u32::try_from(sources).unwrap_or(1).saturating_add(1)
 }
-
-/// Most sources of one call.
-pub(crate) const MAX_SOURCES: usize = 20;
 
 /// Bring the commits of other workspaces into a repository of this one: everything
 /// since the merge base that git finds, in the order of the sources. The target is
@@ -56,14 +63,6 @@ pub struct WorkspaceMerge {
     #[serde(default)]
     pub keep_going: bool,
 }
-
-/// Where a repository is when nobody says.
-const DEFAULT_PATH: &str = "/workspace";
-/// Longest path and message.
-const MAX_PATH_BYTES: usize = 4096;
-const MAX_MESSAGE_BYTES: usize = 64 * 1024;
-/// For the way into a guest, beyond the call's own time: bounds a lost actor.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Workspaces {
     /// `workspace_merge`.

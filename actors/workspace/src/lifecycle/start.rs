@@ -138,7 +138,7 @@ fn start_from_disk(
 ///
 /// # Errors
 /// `invalid_input` for other volumes, which a machine that goes on cannot mount.
-pub(super) fn start_parked(
+fn start_parked(
     state: &mut Workspace,
     input: &WorkspaceStart,
 ) -> Result<Reply<WorkspaceStarted>, ToolError> {
@@ -161,7 +161,7 @@ pub(super) fn start_parked(
 }
 
 /// Gives up the memory of a parked workspace before it starts from its disk.
-pub(super) fn give_memory_up(
+fn give_memory_up(
     state: &Workspace,
     cx: &CallCx,
 ) -> impl Future<Output = Result<(), ToolError>> + Send + use<> {

@@ -1,18 +1,21 @@
-//! Starts of a machine that has run before, and what is left of those that fail.
+//! Starts of a machine that has run before, the end of changes of its disk that were cut short, and what
+//! is left of starts that fail.
+
+use std::path::{Path, PathBuf};
 
 use hivekeep_kernel::{CallCx, ToolError};
-use hivekeep_machine::LogsOnDiscard;
+use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 use serde_json::json;
 
 use crate::{
     handle::WorkspaceHandle,
     ledger::DiskChange,
     machine::{
-        boot::{Start, bring_up},
-        take_down, unfinished,
+        boot::{Start, bring_up, memory_folder},
+        take_down,
     },
     network::lease,
-    phase::Phase,
+    phase::{Phase, no_snapshots},
     records::{Planned, Record},
     snapshots::{Artifact, DiskLayers, files},
 };
@@ -39,7 +42,7 @@ pub(crate) async fn bring_up_again(
     // two machines must never write one disk.
     take_down::kill_machine(workspace, plan).await?;
     if let Some(change) = change {
-        unfinished::settle_change(workspace, plan, &change, &start.disk, None).await?;
+        settle_change(workspace, plan, &change, &start.disk, None).await?;
         change.apply_to(&mut start.disk);
     }
     let up = bring_up(workspace, plan, start, cx).await?;
@@ -86,4 +89,71 @@ pub(crate) async fn fail_start(workspace: &WorkspaceHandle, plan: &Planned, erro
         tracing::error!(workspace = %workspace.id, %error, "a failed start could not be recorded");
     }
     workspace.settle(Phase::Crashed, Some(reason));
+}
+
+/// Ends a change that was cut short, before anything else is done with the workspace. `disk` is the
+/// recorded one, `machine` the recorded one if it still runs.
+pub(crate) async fn settle_change(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    change: &DiskChange,
+    disk: &DiskLayers,
+    machine: Option<&MachineHandle>,
+) -> Result<(), ToolError> {
+    match change {
+        DiskChange::Restore { .. } => workspace.note(Record::RestoreFailed).await,
+        DiskChange::Snapshot { node, frozen, top, paused, first } => {
+            let layer = |layer| Artifact::Layer(layer).path(&workspace.shared.folders);
+            if *first {
+                files::link(take_down::folders(workspace).disk(), layer(*frozen)).await?;
+            }
+            let driver = workspace.shared.driver(plan.spec.isolation)?;
+            let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+            files::begin(layer(*frozen), plan.spec.disk_gb).await?;
+            if let Some(machine) = machine {
+                put_top_on(workspace, plan, disk, &layer(*top), *paused, machine).await?;
+            }
+            if node.memory.is_some() {
+                snapshots.discard_snapshot(&memory_folder(workspace, node.id)).await?;
+            }
+            // Without a machine a top that was never begun is empty: the next start begins it.
+            workspace.note(Record::SnapshotFailed { switched: true }).await
+        }
+    }
+}
+
+/// Rolls a snapshot's change of the disk forward in a machine that runs, and lets it go on.
+async fn put_top_on(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    disk: &DiskLayers,
+    new_top: &Path,
+    paused: bool,
+    machine: &MachineHandle,
+) -> Result<(), ToolError> {
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
+    let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+    let mut own = take_down::machine_plan(workspace, plan)?;
+    own.disk = take_down::disk_files(workspace, disk);
+    snapshots.switch_disk(machine, &own, new_top).await?;
+    if !paused {
+        snapshots.resume(machine).await?;
+    }
+    Ok(())
+}
+
+/// Records which layer is written, after a snapshot that failed while the workspace went on. If
+/// that cannot be found out, the change stays open until the machine is stopped.
+pub(crate) async fn settle_failed(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    disk: &DiskLayers,
+    new_top: PathBuf,
+    paused: bool,
+    machine: Option<&MachineHandle>,
+) -> Result<(), ToolError> {
+    if let Some(machine) = machine {
+        put_top_on(workspace, plan, disk, &new_top, paused, machine).await?;
+    }
+    workspace.note(Record::SnapshotFailed { switched: machine.is_some() }).await
 }

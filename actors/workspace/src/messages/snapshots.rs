@@ -4,7 +4,7 @@ use hivekeep_kernel::{CallCx, SessionId, SnapshotId, ToolError};
 use tokio::sync::oneshot;
 
 use crate::{
-    fork_source::ForkSource,
+    claims::ForkSource,
     snapshots::{MadeSnapshot, Merge},
 };
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
-    machine::{boot::park_request, images::images, take_down, volumes::has_no_volumes},
+    machine::{boot::park_request, identity::has_no_volumes, images::images, take_down},
     messages::ParkMsg,
     network::lease,
     parking::{Parked, WorkspacePark, wake},

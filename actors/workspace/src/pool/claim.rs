@@ -24,14 +24,25 @@ use crate::{
     network::reach::{inherited, over},
     phase::{Want, not_claimable, not_the_pools},
     pool::{
-        self,
-        api::{PoolReport, PoolStatus},
-        made_of,
+        self, made_of,
+        messages::{PoolReport, PoolStatus},
     },
     records::{Planned, Record},
     shared::Shared,
     state::Workspace,
 };
+
+/// Time for the pool to decide. It never waits for anything itself.
+const DECISION: Duration = Duration::from_secs(2);
+/// Time for the guest to take its new name; a machine that needs longer is refused.
+const GUEST_PATIENCE: Duration = Duration::from_secs(3);
+/// Rehearsals of a machine; after these, claims are as quick as on one that has run for a while.
+const REHEARSALS: usize = 4;
+/// Time for one command of a rehearsal.
+const REHEARSAL: Duration = Duration::from_secs(30);
+/// Command that does nothing, by the default shell and by the login shell that E2B's clients use,
+/// whose profile may fail.
+const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c : || :";
 
 tools! { pub FAMILY: "warm pool" for Workspaces, singleton workspaces;
     pool_status: PoolStatus => PoolReport = Workspaces::pool_report {
@@ -39,19 +50,12 @@ tools! { pub FAMILY: "warm pool" for Workspaces, singleton workspaces;
     };
 }
 
-/// Time for the pool to decide. It never waits for anything itself.
-const DECISION: Duration = Duration::from_secs(2);
-
 impl Workspaces {
     /// `pool_status`.
     ///
     /// # Errors
     /// None: its work brings them.
-    pub(crate) fn pool_report(
-        &mut self,
-        _: &CallCx,
-        _: PoolStatus,
-    ) -> Result<Reply<PoolReport>, ToolError> {
+    fn pool_report(&mut self, _: &CallCx, _: PoolStatus) -> Result<Reply<PoolReport>, ToolError> {
         let pool = self.pool.clone();
         Ok(Reply::later(async move { Ok(pool.ask(DECISION, pool::Msg::Report).await?) }))
     }
@@ -97,17 +101,6 @@ pub(crate) async fn take(
     let _pool_gone = manager.send(Msg::Pool(pool::Msg::Spoilt { spec, id, reason }));
     Ok(Err(claims))
 }
-
-/// Time for the guest to take its new name; a machine that needs longer is refused.
-const GUEST_PATIENCE: Duration = Duration::from_secs(3);
-
-/// Rehearsals of a machine; after these, claims are as quick as on one that has run for a while.
-const REHEARSALS: usize = 4;
-/// Time for one command of a rehearsal.
-const REHEARSAL: Duration = Duration::from_secs(30);
-/// Command that does nothing, by the default shell and by the login shell that E2B's clients use,
-/// whose profile may fail.
-const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c : || :";
 
 pub(crate) fn handle(state: &mut Workspace, ask: PooledMsg) {
     match ask {

@@ -1,12 +1,16 @@
-//! Messages to the pool, in types that know nothing of that actor.
+//! Messages to the pool and its report, in types that know nothing of that actor.
 
 use hivekeep_kernel::{Address, WorkspaceId};
+use hivekeep_machine::Isolation;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::{
+    lifecycle::api::Size,
     messages,
     phase::Phase,
-    pool::{api::PoolReport, stock::Outcome},
+    pool::stock::Outcome,
     records::{MadeOf, WorkspaceSpec},
     traffic::Passing,
 };
@@ -56,4 +60,74 @@ pub(super) enum End {
     Discard { id: WorkspaceId, gone: bool },
     Due,
     Doubt,
+}
+
+/// Show the machines that are kept ready, so that workspace_create need not wait
+/// for a boot: how many of each class there are, how they are made, and what
+/// failed last. A creation takes one when it asks for exactly the image,
+/// isolation and size of a class.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolStatus {}
+
+/// What the pool has and lacks.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PoolReport {
+    /// The classes in the order of the configuration; empty: the pool is off.
+    pub classes: Vec<PoolClass>,
+}
+
+/// Machines of one image and size.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PoolClass {
+    /// Their image.
+    pub image: String,
+    /// How they are isolated.
+    pub isolation: Isolation,
+    /// Their size.
+    pub resources: Size,
+    /// How many are to be ready.
+    pub wanted: usize,
+    /// How many are.
+    pub ready: usize,
+    /// Whether something is being made or looked at for this class now.
+    pub at_work: bool,
+    /// How they are made.
+    pub made_by: Production,
+    /// Why they boot instead of being copied.
+    pub boots_because: Option<String>,
+    /// The stopped machine that they are copies of, once there is one.
+    pub template: Option<WorkspaceId>,
+    /// The machines that there are, oldest first. Each keeps its id when somebody is given it.
+    pub machines: Vec<PoolMachine>,
+    /// Creations that were given one since the daemon's start.
+    pub claimed: u64,
+    /// Creations that asked for this class and found none ready.
+    pub missed: u64,
+    /// Why one could not be made, if that was the last attempt.
+    pub last_failure: Option<String>,
+    /// How many attempts failed since the last success.
+    pub failures_in_a_row: u32,
+    /// When it is tried again.
+    pub again_in_ms: Option<u64>,
+}
+
+/// A machine of the pool.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct PoolMachine {
+    /// Its id.
+    pub workspace_id: WorkspaceId,
+    /// Whether its guest answers; false while a daemon that was restarted takes it up again.
+    pub ready: bool,
+}
+
+/// How machines of a class are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Production {
+    /// As copies of the memory and disk of one that booted.
+    Copy,
+    /// Each boots.
+    Boot,
 }

@@ -3,19 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
+    Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId,
+    ports::{NetworkMode, NetworkWish},
 };
 use tokio::time::Instant;
 
 use crate::{
+    claims::ForkSource,
     codes,
     directory::DirectoryEntry,
-    fork_source::ForkSource,
     lifecycle::create::make_one,
+    machine::images::image_name,
     manager,
     messages::{LifecycleMsg, PooledMsg, SnapshotMsg, SnapshotRequest},
     phase::Phase,
-    pool::{MadeOf, Order, Outcome, Pooled, Role, WorkspaceSpec, made_of},
+    pool::{MadeOf, Order, Outcome, Pooled, Role, WorkspaceSpec},
     records::Planned,
     shared::Shared,
     traffic::Passing,
@@ -267,4 +269,46 @@ fn failed(error: &ToolError) -> Outcome {
 /// Whether an error means that the template must be discarded at once.
 fn of_no_use(error: &ToolError) -> bool {
     error.is_any(&[codes::SNAPSHOT_DOES_NOT_FIT, codes::SNAPSHOT_DAMAGED])
+}
+
+/// The digest of what a machine would be made from now. Reads file stamps; reads the image's content the
+/// first time only.
+///
+/// # Errors
+/// When the image is not there or not whole.
+pub(crate) async fn made_of(shared: &Shared, spec: &WorkspaceSpec) -> Result<MadeOf, ToolError> {
+    let name = image_name(&spec.image)?;
+    let image = shared.images.resolve(name).await?;
+    let driver = shared.driver(spec.isolation)?;
+    let facts = driver.facts();
+    let mut digest = blake3::Hasher::new();
+    let mut add = |part: &[u8]| {
+        digest.update(&(part.len() as u64).to_le_bytes());
+        digest.update(part);
+    };
+    add(env!("CARGO_PKG_VERSION").as_bytes());
+    // Objects are named by their content.
+    for path in [image.kernel(), image.initrd(), Some(image.rootfs())].into_iter().flatten() {
+        add(path.as_os_str().as_encoded_bytes());
+    }
+    if let Some(defaults) = image.defaults() {
+        add(format!("{defaults:?}").as_bytes());
+    }
+    add(facts.program.as_bytes());
+    add(facts.carrier.as_str().as_bytes());
+    add(format!("{:?}", facts.accelerator).as_bytes());
+    // A memory that was saved without an interface gets none later.
+    add(match shared.network.mode().await? {
+        NetworkMode::Bridge => b"bridge",
+        NetworkMode::User { .. } => b"user",
+        NetworkMode::Off { .. } => b"off",
+    });
+    // The guest daemon may be installed anew under a daemon that runs.
+    if let Ok(guest) = tokio::fs::metadata(&shared.options.driver.guest_path).await {
+        use std::os::unix::fs::MetadataExt;
+        let stamp = [guest.dev(), guest.ino(), guest.size(), guest.mtime() as u64];
+        stamp.iter().for_each(|part| add(&part.to_le_bytes()));
+        add(&guest.mtime_nsec().to_le_bytes());
+    }
+    Ok(MadeOf(digest.finalize().to_hex()[..32].to_owned()))
 }

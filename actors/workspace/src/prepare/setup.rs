@@ -25,7 +25,7 @@ use crate::{
     phase::Phase,
     prepare::{
         api::{PrepareStep, StepKind},
-        internet, steps,
+        steps,
     },
     records::{Planned, Record},
     snapshot::create,
@@ -145,14 +145,14 @@ async fn furnish(
 ) -> Result<Golden, ToolError> {
     let mut done = vec![boot];
     let network = &*workspace.shared.network;
-    let opened = quiet.guard(internet::open(network, workspace.id, setup.allow_internet)).await?;
+    let opened = quiet.guard(steps::open(network, workspace.id, setup.allow_internet)).await?;
     let user = match workspace.shared.logs.state(workspace.id) {
         Some(ledger) => other_than_root(&ledger, None)?,
         None => None,
     };
     done.extend(steps::run(&mut link_state, setup, user, reporter).await?);
     fault_point!("prepare.after_setup");
-    quiet.guard(internet::close(network, workspace.id, &opened)).await?;
+    quiet.guard(steps::close(network, workspace.id, &opened)).await?;
     reporter.begin("making the snapshot `golden`");
     let begun = Instant::now();
     let patience = std::time::Duration::from_secs(10);
@@ -167,7 +167,7 @@ async fn furnish(
         vec![up.record(), Record::Created { boot_time_ms }, Record::Prepared { snapshot }];
     let event = json!({ "name": plan.name, "boot_time_ms": boot_time_ms, "prepared": true });
     workspace.commit(records, Some(("workspace.created", event))).await?;
-    let internet::Opened { internet, why: internet_reason, .. } = opened;
+    let steps::Opened { internet, why: internet_reason, .. } = opened;
     Ok(Golden { snapshot, boot_time_ms, steps: done, internet, internet_reason })
 }
 

@@ -1,8 +1,8 @@
-//! The recipe of a prepared workspace.
+//! Origin of a workspace, as its plan records it: a recipe, or the pool.
 
 use serde::{Deserialize, Serialize};
 
-use super::WorkspaceSpec;
+use crate::records::WorkspaceSpec;
 
 /// Steps between a workspace's first boot and its snapshot `golden`. The image and the size are in its
 /// [`WorkspaceSpec`].
@@ -36,6 +36,31 @@ pub(crate) fn differences(
     .filter_map(|(field, differs)| differs.then_some(field))
     .collect()
 }
+
+/// Role and origin of a machine of the pool, as recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// Role of the machine.
+    pub role: Role,
+    /// Digest of what the machine was made from.
+    pub made_of: MadeOf,
+}
+
+/// Role of a machine of the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// To be given away.
+    Member,
+    /// To be copied.
+    Template,
+}
+
+/// A digest of everything besides its size that a machine of the pool was made from: the image's
+/// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Machines
+/// with the same digest are interchangeable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeOf(pub(crate) String);
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,8 @@ use hivekeep_kernel::{
 };
 
 use crate::{
+    claims::ForkSource,
     directory::DirectoryEntry,
-    fork_source::ForkSource,
     lifecycle::create::{self, make_one},
     lifetime::{LifetimeWish, WorkspaceLabels, check_labels},
     manager::{Msg, Workspaces},

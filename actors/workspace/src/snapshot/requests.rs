@@ -6,10 +6,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     activity::Activity,
-    fork_source::{ForkSource, PinnedFiles},
+    claims::{ForkSource, PinnedFiles},
     messages::{SnapshotMsg, SnapshotRequest, WorkMsg},
     network::reach::inherited,
-    snapshot::{create, deleting, listing::snapshot_named},
+    snapshot::{self, create, snapshot_named},
     state::Workspace,
 };
 
@@ -21,7 +21,7 @@ pub(crate) fn handle(state: &mut Workspace, ask: SnapshotMsg) {
         }
         SnapshotMsg::Freeze { name, reply } => freeze(state, name, reply),
         SnapshotMsg::Release { snapshot, reply } => {
-            match deleting::delete_of_backup(state, snapshot) {
+            match snapshot::delete_of_backup(state, snapshot) {
                 Ok(None) => drop(reply.send(Ok(()))),
                 Ok(Some(deleted)) => {
                     let answer = async move { drop(reply.send(deleted.await)) };
@@ -85,7 +85,7 @@ pub(crate) fn fork_source(
 }
 
 /// Makes a snapshot with memory for a call that forks it.
-pub(super) fn snapshot_for(state: &mut Workspace, request: SnapshotRequest) {
+fn snapshot_for(state: &mut Workspace, request: SnapshotRequest) {
     let SnapshotRequest { cx, session, name, reply } = request;
     let making =
         state.authorize_session(session).and_then(|()| create::plan_snapshot(state, name, true));

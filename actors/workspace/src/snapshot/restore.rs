@@ -11,12 +11,12 @@ use crate::{
     machine::{
         boot::{Start, StartMemory, bring_up},
         bring_up::fail_start,
+        identity::has_no_volumes,
         take_down,
-        volumes::has_no_volumes,
     },
     phase::{Phase, Want},
     records::{Planned, Record},
-    snapshot::{api::SnapshotResult, listing::snapshot_named},
+    snapshot::{api::SnapshotResult, snapshot_named},
     snapshots::{DiskLayers, SnapshotNode, files},
     state::Workspace,
 };

@@ -1,18 +1,24 @@
-//! Status of a workspace: its phase, the work under way, and whether a process of its machine is left.
+//! Status of a workspace: its phase, the work under way, whether a process of its machine is left, and
+//! the end by lifetime as far as it is not recorded. Pure.
 //!
 //! A start, stop or re-attachment that fails can leave a process. The workspace is `crashed` then,
 //! and is never said to have no process.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{RestartPolicy, supervise::RestartCounter};
+use hivekeep_kernel::{RestartPolicy, ToolError, supervise::RestartCounter};
 use hivekeep_machine::{MachineHandle, ProcessId};
+use tokio::time::Instant;
 
 use crate::{
     activity::{Activity, Situation},
     ledger::Ledger,
     phase::{MachineProcess, Phase},
 };
+
+/// Pause before a failed end is tried again; it doubles with each failure, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Phase of a workspace, and the work under way.
 pub(crate) struct WorkspaceStatus {
@@ -114,5 +120,50 @@ impl WatchedMachine {
             true => MachineProcess::Unknown,
             false => MachineProcess::None,
         }
+    }
+}
+
+/// Unrecorded state of an end.
+#[derive(Default)]
+pub(crate) struct LifetimeEnd {
+    /// Whether a step of the end is under way.
+    pub(crate) under_way: bool,
+    delayed: Option<Delayed>,
+    /// Held by changes of the lifetime under way: an end waits for them.
+    pub(crate) changes: Arc<()>,
+}
+
+struct Delayed {
+    why: ToolError,
+    pause: Duration,
+    again_at: Instant,
+}
+
+impl LifetimeEnd {
+    /// Why the end was not carried out when it was due.
+    pub(crate) fn delayed(&self) -> Option<String> {
+        self.delayed.as_ref().map(|delayed| delayed.why.to_text())
+    }
+
+    /// Whether no step is to be begun now.
+    pub(crate) fn waits(&self) -> bool {
+        let changes = Arc::strong_count(&self.changes) > 1;
+        self.under_way
+            || changes
+            || self.delayed.as_ref().is_some_and(|it| Instant::now() < it.again_at)
+    }
+
+    /// Clears the delay.
+    pub(crate) fn undelay(&mut self) {
+        self.delayed = None;
+    }
+
+    /// Delays an end that failed; true if the error is another one than before.
+    pub(crate) fn delay(&mut self, why: ToolError) -> bool {
+        let before = self.delayed.take();
+        let pause = before.as_ref().map_or(FIRST_PAUSE, |it| (it.pause * 2).min(LONGEST_PAUSE));
+        let news = before.is_none_or(|before| before.why.code != why.code);
+        self.delayed = Some(Delayed { why, pause, again_at: Instant::now() + pause });
+        news
     }
 }

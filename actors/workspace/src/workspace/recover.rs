@@ -15,7 +15,11 @@ use crate::{
     ledger::{DiskChange, MachineFact},
     lifecycle::stop::undo,
     link_state::{self, LinkState},
-    machine::{identity::configure, take_down, unfinished::settle_change, volumes},
+    machine::{
+        bring_up::settle_change,
+        identity::{self, configure},
+        take_down,
+    },
     messages::{LifecycleMsg, MachineMsg},
     network::lease,
     phase::{Phase, Want},
@@ -309,7 +313,7 @@ async fn take_up(
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
     let link = link_state::usable(&mut link_state, boot).await?;
     let networked = lease::verify(&workspace, &plan, &link, driver.as_ref(), &machine);
-    let mounted = volumes::mount(&link, &plan);
+    let mounted = identity::mount(&link, &plan);
     tokio::try_join!(configure(&link, &plan, false), networked, mounted)?;
     workspace.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
     workspace.publish("workspace.reattached", json!({ "name": plan.name }));

@@ -19,12 +19,11 @@ use hivekeep_protocol::{
 };
 use serde_json::json;
 
-use super::CommandsHandle;
 use crate::{
-    commands::{jobs::has_room_for_a_job, user::as_user},
+    commands::{jobs::has_room_for_a_job, runner::CommandsHandle, user::as_user},
     handle::WorkspaceHandle,
     ledger::Ledger,
-    long_poll::ask_after_a_wait,
+    link_state::ask_after_a_wait,
     messages::GuestMsg,
     phase::Phase,
     records::{ProcessEntry, ProcessExit, Record},
