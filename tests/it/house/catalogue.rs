@@ -13,7 +13,7 @@ use super::{
 /// that declares some.
 fn of_a_family(source: &Source) -> bool {
     let parts: Vec<_> = source.path.split('/').collect();
-    let of_actor = matches!(parts[..], ["actors", _, "src", ..]) && !source.is_test();
+    let of_actor = matches!(parts[..], ["actors", _, "src", ..]) && source.ships();
     let in_tools = matches!(parts[..], ["actors", _, "src", "tools", ..]);
     of_actor && (in_tools || !declared(&source.text).is_empty())
 }
