@@ -21,11 +21,11 @@ use self::{
 use crate::{manager::Workspaces, state::Workspace};
 
 tools! { pub ALL: "workspace lifecycle" for Workspaces, singleton workspaces;
-    workspace_create: WorkspaceCreate => WorkspaceCreated = Workspaces::create {
+    workspace_create: WorkspaceCreate => WorkspaceCreated = create::create {
         title: "Create a workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 300,
         told_by: Some("workspace_list"),
     };
-    workspace_list: WorkspaceList => WorkspaceListed = Workspaces::list {
+    workspace_list: WorkspaceList => WorkspaceListed = describe::list {
         title: "List workspaces", effect: Read,
     };
 }

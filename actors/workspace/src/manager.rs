@@ -5,12 +5,16 @@ use std::{sync::Arc, time::Duration};
 use dashmap::DashSet;
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_git::merge::Merges;
-use hivekeep_kernel::{Address, Children, Context, Fault, Layer, ToolCall, ToolError, WorkspaceId};
+use hivekeep_kernel::{
+    Address, CallCx, Children, Context, Fault, Layer, ToolCall, ToolError, WorkspaceId,
+};
 use hivekeep_runtime::collection::{Collection, CollectionMember};
 use tokio::sync::oneshot;
 
 use crate::{
-    codes, messages,
+    codes,
+    directory::DirectoryEntry,
+    messages,
     name::WorkspaceName,
     phase::Phase,
     pool,
@@ -32,6 +36,20 @@ pub struct Workspaces {
     pub(crate) preparing: Preparing,
     pub(crate) merges: Merges,
     pub(crate) pool: Address<pool::Msg>,
+}
+
+impl Workspaces {
+    /// A workspace of the caller's, by id or name.
+    ///
+    /// # Errors
+    /// `workspace_not_found`, `not_owner`.
+    pub(crate) fn of_caller(&self, cx: &CallCx, named: &str) -> Result<DirectoryEntry, ToolError> {
+        let card = self.shared.directory.card(named)?;
+        if card.owner == Some(cx.session) {
+            return Ok(card);
+        }
+        Err(ToolError::not_owner())
+    }
 }
 
 /// A workspace that has its actor. Its name and slot are in the shared directory: calls claim them

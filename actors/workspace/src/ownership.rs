@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
 
 tools! { pub FAMILY: "session management" for Workspaces, singleton workspaces;
-    workspace_adopt: WorkspaceAdopt => Adoption = Workspaces::adopt {
+    workspace_adopt: WorkspaceAdopt => Adoption = on_adopt {
         title: "Adopt workspaces", effect: Idempotent, risk: Risk::High,
     };
 }
@@ -91,24 +91,22 @@ pub struct NotAdopted {
     pub error: String,
 }
 
-impl Workspaces {
-    /// `workspace_adopt`.
-    ///
-    /// # Errors
-    /// None at once; the reply has those of the work.
-    pub(crate) fn adopt(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceAdopt,
-    ) -> Result<Reply<Adoption>, ToolError> {
-        let (shared, cx) = (self.shared.clone(), cx.clone());
-        Ok(Reply::later(async move {
-            match input.workspace_id {
-                Some(workspace) => one(&shared, &cx, &workspace, input.force).await,
-                None => all(&shared, &cx).await,
-            }
-        }))
-    }
+/// `workspace_adopt`.
+///
+/// # Errors
+/// None at once; the reply has those of the work.
+fn on_adopt(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: WorkspaceAdopt,
+) -> Result<Reply<Adoption>, ToolError> {
+    let (shared, cx) = (state.shared.clone(), cx.clone());
+    Ok(Reply::later(async move {
+        match input.workspace_id {
+            Some(workspace) => one(&shared, &cx, &workspace, input.force).await,
+            None => all(&shared, &cx).await,
+        }
+    }))
 }
 
 /// Gives a workspace to the caller: `None` when it was the caller's, else whether that took force.

@@ -34,7 +34,7 @@ const MAX_COMMAND_BYTES: usize = 256 * 1024;
 /// Time for the actor of a workspace to say what it is.
 const PATIENCE: Duration = Duration::from_secs(10);
 tools! { pub FAMILY: "orchestration" for Workspaces, singleton workspaces;
-    workspace_prepare: WorkspacePrepare => Prepared = Workspaces::prepare {
+    workspace_prepare: WorkspacePrepare => Prepared = prepare {
         title: "Prepare a workspace to be forked", effect: Idempotent, rate: RateClass::Create,
         risk: Risk::Medium, open_world: true, timeout_secs: 900, limit_secs: time_of_all_steps,
         told_by: Some("workspace_list"),
@@ -58,119 +58,124 @@ struct Wish {
     setup: Setup,
 }
 
-impl Workspaces {
-    /// `workspace_prepare`.
-    ///
-    /// # Errors
-    /// When the recipe makes no sense on this host, or the name is another workspace's.
-    pub(crate) fn prepare(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspacePrepare,
-    ) -> Result<Reply<Prepared>, ToolError> {
-        let wish = self.wish(input)?;
-        let entered = self.preparing.enter(&wish.name)?;
-        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
-        if let Ok(card) = self.shared.directory.card(wish.name.as_str()) {
-            return Ok(Reply::later(async move {
-                let _entered = entered;
-                reuse(&shared, &cx, &card, &wish).await
-            }));
-        }
-        let Wish { name, spec, recipe, setup } = wish;
-        let has_memory = recipe.include_memory;
-        let plan = Planned {
-            recipe: Some(Box::new(recipe)),
-            ..Planned::new(WorkspaceId::new(), name, cx.session, spec)?
-        };
-        let mut claims = reserve::name(&self.shared, plan)?;
-        Ok(Reply::later(async move {
+/// `workspace_prepare`.
+///
+/// # Errors
+/// When the recipe makes no sense on this host, or the name is another workspace's.
+pub(crate) fn prepare(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: WorkspacePrepare,
+) -> Result<Reply<Prepared>, ToolError> {
+    let wish = wish(state, input)?;
+    let entered = state.preparing.enter(&wish.name)?;
+    let (shared, manager, cx) = (state.shared.clone(), state.me.address.clone(), cx.clone());
+    if let Ok(card) = state.shared.directory.card(wish.name.as_str()) {
+        return Ok(Reply::later(async move {
             let _entered = entered;
-            steps::check(&*shared.network, setup.allow_internet).await?;
-            create::may_use_image(&shared, &claims.plan().spec).await?;
-            reserve::quota(&shared, &mut claims, &cx).await?;
-            let (plan, address) = create::spawn_claimed(&shared, &manager, claims).await?;
-            // Planned and counted: from here on it only waits for the new workspace.
-            cx.slot.give_back();
-            let (reply, answer) = tokio::sync::oneshot::channel();
-            let request = PrepareRequest { cx, setup, reply };
-            address.send(PrepareMsg::Make(Box::new(request)).into())?;
-            // The actor answers on every path, also after a cancellation.
-            let golden = answer.await.map_err(|_| {
-                ToolError::internal("the new workspace's actor ended; it is being undone")
-            })??;
-            Ok(Prepared {
-                workspace_id: plan.id,
-                name: plan.name.to_string(),
-                snapshot_name: GOLDEN.to_owned(),
-                snapshot_id: golden.snapshot,
-                ip: shared.ip(plan.id),
-                reused_existing: false,
-                has_memory,
-                steps: golden.steps,
-                boot_time_ms: Some(golden.boot_time_ms),
-                internet: Some(golden.internet),
-                internet_reason: golden.internet_reason,
-            })
-        }))
+            reuse(&shared, &cx, &card, &wish).await
+        }));
     }
+    let Wish { name, spec, recipe, setup } = wish;
+    let has_memory = recipe.include_memory;
+    let plan = Planned {
+        recipe: Some(Box::new(recipe)),
+        ..Planned::new(WorkspaceId::new(), name, cx.session, spec)?
+    };
+    let mut claims = reserve::name(&state.shared, plan)?;
+    Ok(Reply::later(async move {
+        let _entered = entered;
+        steps::check(&*shared.network, setup.allow_internet).await?;
+        create::may_use_image(&shared, &claims.plan().spec).await?;
+        reserve::quota(&shared, &mut claims, &cx).await?;
+        let (plan, address) = create::spawn_claimed(&shared, &manager, claims).await?;
+        // Planned and counted: from here on it only waits for the new workspace.
+        cx.slot.give_back();
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let request = PrepareRequest { cx, setup, reply };
+        address.send(PrepareMsg::Make(Box::new(request)).into())?;
+        // The actor answers on every path, also after a cancellation.
+        let golden = answer.await.map_err(|_| {
+            ToolError::internal("the new workspace's actor ended; it is being undone")
+        })??;
+        Ok(Prepared {
+            workspace_id: plan.id,
+            name: plan.name.to_string(),
+            snapshot_name: GOLDEN.to_owned(),
+            snapshot_id: golden.snapshot,
+            ip: shared.ip(plan.id),
+            reused_existing: false,
+            has_memory,
+            steps: golden.steps,
+            boot_time_ms: Some(golden.boot_time_ms),
+            internet: Some(golden.internet),
+            internet_reason: golden.internet_reason,
+        })
+    }))
+}
 
-    fn wish(&self, input: WorkspacePrepare) -> Result<Wish, ToolError> {
-        let name: WorkspaceName = input.name.parse()?;
-        let git_url = input.git_url.as_deref().map(GitUrl::parse).transpose()?;
-        let login = match &git_url {
-            Some(url) => self.shared.git.login_for(url, None)?,
-            None => None,
-        };
-        let commands = input.setup_commands.unwrap_or_default();
-        check_commands(&commands)?;
-        let timeout_secs = input.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS);
-        let spec = self.spec(&WorkspaceCreate {
+fn wish(state: &Workspaces, input: WorkspacePrepare) -> Result<Wish, ToolError> {
+    let name: WorkspaceName = input.name.parse()?;
+    let git_url = input.git_url.as_deref().map(GitUrl::parse).transpose()?;
+    let login = match &git_url {
+        Some(url) => state.shared.git.login_for(url, None)?,
+        None => None,
+    };
+    let commands = input.setup_commands.unwrap_or_default();
+    check_commands(&commands)?;
+    let timeout_secs = input.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS);
+    let spec = create::spec_of(
+        state,
+        &WorkspaceCreate {
             base_image: input.base_image,
             vcpus: input.vcpus,
             memory_mb: input.memory_mb,
             disk_gb: input.disk_gb,
             isolation: input.isolation,
             ..WorkspaceCreate::default()
-        })?;
-        let recipe = Recipe {
-            git_url: git_url.as_ref().map(|url| url.plain().to_owned()),
-            setup_commands: commands.clone(),
-            include_memory: self.keeps_memory(spec.isolation, input.include_memory)?,
-        };
-        Ok(Wish {
-            name,
-            spec,
-            recipe,
-            setup: Setup {
-                git_url,
-                login,
-                ca_file: self.shared.git.ca_file.clone(),
-                commands,
-                timeout_secs,
-                allow_internet: input.allow_internet,
-            },
-        })
-    }
+        },
+    )?;
+    let recipe = Recipe {
+        git_url: git_url.as_ref().map(|url| url.plain().to_owned()),
+        setup_commands: commands.clone(),
+        include_memory: keeps_memory(state, spec.isolation, input.include_memory)?,
+    };
+    Ok(Wish {
+        name,
+        spec,
+        recipe,
+        setup: Setup {
+            git_url,
+            login,
+            ca_file: state.shared.git.ca_file.clone(),
+            commands,
+            timeout_secs,
+            allow_internet: input.allow_internet,
+        },
+    })
+}
 
-    /// Whether the snapshot will have memory. Refused here, not after the setup.
-    fn keeps_memory(&self, isolation: Isolation, asked: Option<bool>) -> Result<bool, ToolError> {
-        let driver = self.shared.driver(isolation)?;
-        let refused = |why: &str| {
-            ToolError::new(Layer::Machine, codes::SNAPSHOT_UNSUPPORTED, why)
-                .next("call it with isolation `vm`")
-        };
-        if driver.snapshots().is_none() {
-            let why = "a sandbox's disk is a folder of the host, which cannot be frozen";
-            return Err(refused(why));
-        }
-        match (&driver.capabilities().memory_snapshots, asked) {
-            (_, Some(false)) => Ok(false),
-            (CapabilitySupport::Yes, _) => Ok(true),
-            (CapabilitySupport::No { .. }, None) => Ok(false),
-            (CapabilitySupport::No { why }, Some(true)) => {
-                Err(refused(why).next("leave include_memory out"))
-            }
+/// Whether the snapshot will have memory. Refused here, not after the setup.
+fn keeps_memory(
+    state: &Workspaces,
+    isolation: Isolation,
+    asked: Option<bool>,
+) -> Result<bool, ToolError> {
+    let driver = state.shared.driver(isolation)?;
+    let refused = |why: &str| {
+        ToolError::new(Layer::Machine, codes::SNAPSHOT_UNSUPPORTED, why)
+            .next("call it with isolation `vm`")
+    };
+    if driver.snapshots().is_none() {
+        let why = "a sandbox's disk is a folder of the host, which cannot be frozen";
+        return Err(refused(why));
+    }
+    match (&driver.capabilities().memory_snapshots, asked) {
+        (_, Some(false)) => Ok(false),
+        (CapabilitySupport::Yes, _) => Ok(true),
+        (CapabilitySupport::No { .. }, None) => Ok(false),
+        (CapabilitySupport::No { why }, Some(true)) => {
+            Err(refused(why).next("leave include_memory out"))
         }
     }
 }

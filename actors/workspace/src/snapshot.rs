@@ -38,11 +38,11 @@ tools! { pub ONE: "snapshots & forking" for Workspace, addressed workspace by wo
 }
 
 tools! { pub FORKS: "snapshots & forking" for Workspaces, singleton workspaces;
-    workspace_fork: WorkspaceFork => Forked = Workspaces::fork {
+    workspace_fork: WorkspaceFork => Forked = fork::on_fork {
         title: "Fork a workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 600,
         told_by: Some("workspace_list"),
     };
-    workspace_branch: WorkspaceBranch => Forked = Workspaces::branch {
+    workspace_branch: WorkspaceBranch => Forked = fork::on_branch {
         title: "Branch a running workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 600,
         told_by: Some("workspace_list"),
     };

@@ -38,11 +38,11 @@ pub struct Exec {
     pub max_output_bytes: u64,
 }
 
-pub(crate) fn default_timeout_secs() -> u64 {
+pub(super) fn default_timeout_secs() -> u64 {
     120
 }
 
-pub(crate) fn default_output_bytes() -> u64 {
+pub(super) fn default_output_bytes() -> u64 {
     256 * 1024
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn environment(
 }
 
 /// Working directory of one command: the call's, or else the image's.
-pub(crate) fn working_dir(ledger: &Ledger, asked: Option<String>) -> Option<String> {
+pub(super) fn working_dir(ledger: &Ledger, asked: Option<String>) -> Option<String> {
     asked.or_else(|| ledger.defaults.as_ref()?.working_dir.clone())
 }
 

@@ -35,7 +35,7 @@ const POLL_BYTES: u64 = 256 * 1024;
 ///
 /// # Errors
 /// When the workspace does not run or the input is invalid.
-pub(crate) fn job_start(
+pub(super) fn job_start(
     state: &mut Workspace,
     cx: &CallCx,
     command: String,
@@ -82,7 +82,7 @@ pub(crate) fn job_start(
 ///
 /// # Errors
 /// When the workspace does not run.
-pub(crate) fn job_poll(
+pub(super) fn job_poll(
     state: &mut Workspace,
     cx: &CallCx,
     job: JobId,
@@ -103,7 +103,7 @@ pub(crate) fn job_poll(
 ///
 /// # Errors
 /// When the workspace does not run or the signal is invalid.
-pub(crate) fn job_kill(
+pub(super) fn job_kill(
     state: &mut Workspace,
     cx: &CallCx,
     job: JobId,
@@ -142,7 +142,7 @@ pub(crate) fn follow(state: &mut Workspace) -> Result<(), Fault> {
 
 /// # Errors
 /// `guest_busy` with as many jobs as a guest may have.
-pub(crate) fn has_room_for_a_job(ledger: &Ledger) -> Result<(), ToolError> {
+pub(super) fn has_room_for_a_job(ledger: &Ledger) -> Result<(), ToolError> {
     if ledger.jobs.len() < MAX_JOBS {
         return Ok(());
     }

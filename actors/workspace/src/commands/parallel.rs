@@ -21,7 +21,7 @@ use crate::{
 const MAX_WORKSPACES: usize = 20;
 
 tools! { pub FAMILY: "execution" for Workspaces, singleton workspaces;
-    exec_parallel: ExecParallel => ParallelResult = Workspaces::exec_parallel {
+    exec_parallel: ExecParallel => ParallelResult = exec_parallel {
         title: "Run commands in several workspaces", rate: RateClass::Exec, open_world: true,
         timeout_secs: 300, weight: one_each, result_budget_bytes: 64 * 1024 * 1024,
     };
@@ -115,53 +115,50 @@ pub struct ParallelSummary {
     pub elapsed_ms: u64,
 }
 
-impl Workspaces {
-    /// `exec_parallel`.
-    ///
-    /// # Errors
-    /// When a workspace is unknown, named twice or not the caller's; then nothing is run.
-    pub(crate) fn exec_parallel(
-        &mut self,
-        cx: &CallCx,
-        input: ExecParallel,
-    ) -> Result<Reply<ParallelResult>, ToolError> {
-        let count = input.workspace_ids.len();
-        let commands = match input.commands {
-            Commands::Same(command) => vec![command; count],
-            Commands::Each(commands) if commands.len() == count => commands,
-            Commands::Each(commands) => {
-                let message = format!("{} commands for {count} workspaces", commands.len());
-                return Err(
-                    ToolError::invalid(message).next("give one command, or one for each workspace")
-                );
-            }
-        };
-        let mut runs = Vec::with_capacity(count);
-        for (workspace_id, command) in input.workspace_ids.into_iter().zip(commands) {
-            let card = self.of_caller(cx, &workspace_id)?;
-            let exec = Exec {
-                workspace_id: workspace_id.clone(),
-                command,
-                timeout_secs: input.timeout_secs,
-                workdir: input.workdir.clone(),
-                user: None,
-                env: input.env.clone(),
-                max_output_bytes: input.max_output_bytes,
-            };
-            runs.push((workspace_id, card, exec));
+/// `exec_parallel`.
+///
+/// # Errors
+/// When a workspace is unknown, named twice or not the caller's; then nothing is run.
+pub(crate) fn exec_parallel(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: ExecParallel,
+) -> Result<Reply<ParallelResult>, ToolError> {
+    let count = input.workspace_ids.len();
+    let commands = match input.commands {
+        Commands::Same(command) => vec![command; count],
+        Commands::Each(commands) if commands.len() == count => commands,
+        Commands::Each(commands) => {
+            let message = format!("{} commands for {count} workspaces", commands.len());
+            return Err(
+                ToolError::invalid(message).next("give one command, or one for each workspace")
+            );
         }
-        let cx = cx.clone();
-        Ok(Reply::later(async move {
-            // From here on it only waits for guests, each behind its own workspace's mailbox.
-            cx.slot.give_back();
-            let begun = Instant::now();
-            let runs =
-                runs.into_iter().map(|(named, card, exec)| run(cx.clone(), named, card, exec));
-            let results = futures::future::join_all(runs).await;
-            let summary = summary(&results, begun.elapsed());
-            Ok(ParallelResult { results, summary })
-        }))
+    };
+    let mut runs = Vec::with_capacity(count);
+    for (workspace_id, command) in input.workspace_ids.into_iter().zip(commands) {
+        let card = state.of_caller(cx, &workspace_id)?;
+        let exec = Exec {
+            workspace_id: workspace_id.clone(),
+            command,
+            timeout_secs: input.timeout_secs,
+            workdir: input.workdir.clone(),
+            user: None,
+            env: input.env.clone(),
+            max_output_bytes: input.max_output_bytes,
+        };
+        runs.push((workspace_id, card, exec));
     }
+    let cx = cx.clone();
+    Ok(Reply::later(async move {
+        // From here on it only waits for guests, each behind its own workspace's mailbox.
+        cx.slot.give_back();
+        let begun = Instant::now();
+        let runs = runs.into_iter().map(|(named, card, exec)| run(cx.clone(), named, card, exec));
+        let results = futures::future::join_all(runs).await;
+        let summary = summary(&results, begun.elapsed());
+        Ok(ParallelResult { results, summary })
+    }))
 }
 
 async fn run(cx: CallCx, named: String, card: DirectoryEntry, input: Exec) -> ParallelRow {

@@ -23,7 +23,7 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 tools! { pub FAMILY: "git" for Workspaces, singleton workspaces;
-    workspace_merge: WorkspaceMerge => MergeResult = Workspaces::merge {
+    workspace_merge: WorkspaceMerge => MergeResult = on_merge {
         title: "Merge workspaces", rate: RateClass::Exec, risk: Risk::Medium,
         timeout_secs: 900, weight: one_each,
     };
@@ -64,51 +64,41 @@ pub struct WorkspaceMerge {
     pub keep_going: bool,
 }
 
-impl Workspaces {
-    /// `workspace_merge`.
-    ///
-    /// # Errors
-    /// When a workspace is unknown, named twice or not the caller's, or another merge into
-    /// the target goes on; then nothing is done.
-    pub(crate) fn merge(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceMerge,
-    ) -> Result<Reply<MergeResult>, ToolError> {
-        let wish = wish(&input)?;
-        let target = self.of_caller(cx, &input.target_workspace)?;
-        let mut sources: Vec<DirectoryEntry> = Vec::with_capacity(input.source_workspaces.len());
-        for named in &input.source_workspaces {
-            let source = self.of_caller(cx, named)?;
-            if source.id == target.id {
-                let message = format!("workspace `{}` is source and target", source.name);
-                return Err(ToolError::invalid(message).next("name other workspaces as sources"));
-            }
-            if sources.iter().any(|other| other.id == source.id) {
-                let message = format!("workspace `{}` is named twice", source.name);
-                return Err(ToolError::invalid(message));
-            }
-            sources.push(source);
+/// `workspace_merge`.
+///
+/// # Errors
+/// When a workspace is unknown, named twice or not the caller's, or another merge into
+/// the target goes on; then nothing is done.
+fn on_merge(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: WorkspaceMerge,
+) -> Result<Reply<MergeResult>, ToolError> {
+    let wish = wish(&input)?;
+    let target = state.of_caller(cx, &input.target_workspace)?;
+    let mut sources: Vec<DirectoryEntry> = Vec::with_capacity(input.source_workspaces.len());
+    for named in &input.source_workspaces {
+        let source = state.of_caller(cx, named)?;
+        if source.id == target.id {
+            let message = format!("workspace `{}` is source and target", source.name);
+            return Err(ToolError::invalid(message).next("name other workspaces as sources"));
         }
-        let running = self.merges.begin(target.id)?;
-        let (cx, spool) = (cx.clone(), self.shared.folders.transfers.clone());
-        Ok(Reply::later(async move {
-            // The call waits for guests, and there is one merge of a target at a time.
-            cx.slot.give_back();
-            let target = side(&cx, target).await;
-            let sources = sources.into_iter().map(|source| side(&cx, source));
-            let sources = futures::future::join_all(sources).await;
-            merge::merge(&wish, &running, &target, &sources, &spool, &cx.progress).await
-        }))
-    }
-
-    pub(crate) fn of_caller(&self, cx: &CallCx, named: &str) -> Result<DirectoryEntry, ToolError> {
-        let card = self.shared.directory.card(named)?;
-        if card.owner == Some(cx.session) {
-            return Ok(card);
+        if sources.iter().any(|other| other.id == source.id) {
+            let message = format!("workspace `{}` is named twice", source.name);
+            return Err(ToolError::invalid(message));
         }
-        Err(ToolError::not_owner())
+        sources.push(source);
     }
+    let running = state.merges.begin(target.id)?;
+    let (cx, spool) = (cx.clone(), state.shared.folders.transfers.clone());
+    Ok(Reply::later(async move {
+        // The call waits for guests, and there is one merge of a target at a time.
+        cx.slot.give_back();
+        let target = side(&cx, target).await;
+        let sources = sources.into_iter().map(|source| side(&cx, source));
+        let sources = futures::future::join_all(sources).await;
+        merge::merge(&wish, &running, &target, &sources, &spool, &cx.progress).await
+    }))
 }
 
 fn wish(input: &WorkspaceMerge) -> Result<MergeWish, ToolError> {

@@ -31,89 +31,89 @@ const EVICTION: Duration = Duration::from_secs(60);
 /// Failed creations that are kept for their logs.
 const MAX_FAILED: usize = 20;
 
-impl Workspaces {
-    /// `workspace_create`.
-    ///
-    /// # Errors
-    /// When the request makes no sense on this host or the name is taken.
-    pub(crate) fn create(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceCreate,
-    ) -> Result<Reply<WorkspaceCreated>, ToolError> {
-        let spec = self.spec(&input)?;
-        // Refused here, not after a minute of work.
-        self.shared.driver(spec.isolation)?;
-        let id = WorkspaceId::new();
-        let name = match input.name {
-            Some(name) => name.parse()?,
-            None => WorkspaceName::default_for(id),
-        };
-        let network =
-            NetworkWish { allow_internet: input.allow_internet, ..NetworkWish::default() };
-        let lifetime = LifetimeWish::of(input.lifetime_secs, input.at_end)?;
-        let labels = input.labels.unwrap_or_default();
-        lifetime::check_labels(&labels)?;
-        self.shared.may_end(spec.isolation, input.at_end)?;
-        let new = Planned::new(id, name, cx.session, spec)?;
-        let plan = Planned { network, labels, lifetime, ..new };
-        let mut claims = reserve::name(&self.shared, plan)?;
-        let volumes = input.volumes.unwrap_or_default();
-        reserve::volumes(&self.shared, &mut claims, cx, &volumes)?;
-        self.prune_failed();
-        Ok(self.make(cx.clone(), claims))
-    }
+/// `workspace_create`.
+///
+/// # Errors
+/// When the request makes no sense on this host or the name is taken.
+pub(crate) fn create(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: WorkspaceCreate,
+) -> Result<Reply<WorkspaceCreated>, ToolError> {
+    let spec = spec_of(state, &input)?;
+    // Refused here, not after a minute of work.
+    state.shared.driver(spec.isolation)?;
+    let id = WorkspaceId::new();
+    let name = match input.name {
+        Some(name) => name.parse()?,
+        None => WorkspaceName::default_for(id),
+    };
+    let network = NetworkWish { allow_internet: input.allow_internet, ..NetworkWish::default() };
+    let lifetime = LifetimeWish::of(input.lifetime_secs, input.at_end)?;
+    let labels = input.labels.unwrap_or_default();
+    lifetime::check_labels(&labels)?;
+    state.shared.may_end(spec.isolation, input.at_end)?;
+    let new = Planned::new(id, name, cx.session, spec)?;
+    let plan = Planned { network, labels, lifetime, ..new };
+    let mut claims = reserve::name(&state.shared, plan)?;
+    let volumes = input.volumes.unwrap_or_default();
+    reserve::volumes(&state.shared, &mut claims, cx, &volumes)?;
+    prune_failed(state);
+    Ok(make(state, cx.clone(), claims))
+}
 
-    fn make(&self, cx: CallCx, mut claims: Claims) -> Reply<WorkspaceCreated> {
-        let (shared, manager) = (self.shared.clone(), self.me.address.clone());
-        Reply::later(async move {
-            let begun = std::time::Instant::now();
-            // From here, so that the pool does not make the next one beside a claim.
-            let _passing = shared.traffic.pass();
-            let Planned { name, spec, network, .. } = claims.plan().clone();
-            shared.may_wish(spec.isolation, &network).await?;
-            may_use_image(&shared, &spec).await?;
-            reserve::quota(&shared, &mut claims, &cx).await?;
-            let (workspace_id, from_pool) = match claim::take(&shared, &manager, claims).await? {
-                Ok(member) => (member, true),
-                Err(claims) => (make_claimed(&shared, &manager, &cx, claims).await?.id, false),
-            };
-            Ok(WorkspaceCreated {
-                workspace_id,
-                name: name.to_string(),
-                state: Phase::Running,
-                ip: shared.ip(workspace_id),
-                boot_time_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-                from_pool,
-                resources: Size::of(&spec),
-                isolation: spec.isolation,
-            })
+fn make(state: &Workspaces, cx: CallCx, mut claims: Claims) -> Reply<WorkspaceCreated> {
+    let (shared, manager) = (state.shared.clone(), state.me.address.clone());
+    Reply::later(async move {
+        let begun = std::time::Instant::now();
+        // From here, so that the pool does not make the next one beside a claim.
+        let _passing = shared.traffic.pass();
+        let Planned { name, spec, network, .. } = claims.plan().clone();
+        shared.may_wish(spec.isolation, &network).await?;
+        may_use_image(&shared, &spec).await?;
+        reserve::quota(&shared, &mut claims, &cx).await?;
+        let (workspace_id, from_pool) = match claim::take(&shared, &manager, claims).await? {
+            Ok(member) => (member, true),
+            Err(claims) => (make_claimed(&shared, &manager, &cx, claims).await?.id, false),
+        };
+        Ok(WorkspaceCreated {
+            workspace_id,
+            name: name.to_string(),
+            state: Phase::Running,
+            ip: shared.ip(workspace_id),
+            boot_time_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            from_pool,
+            resources: Size::of(&spec),
+            isolation: spec.isolation,
         })
-    }
+    })
+}
 
-    /// Failed creations are kept for their logs, the newest twenty of them.
-    fn prune_failed(&self) {
-        let cards = self.shared.directory.cards();
-        let failed: Vec<_> = cards.iter().filter(|card| card.phase == Phase::Failed).collect();
-        let surplus = failed.len().saturating_sub(MAX_FAILED);
-        for card in &failed[..surplus] {
-            let _going_already = card.address.send(LifecycleMsg::Forget.into());
-        }
+/// Failed creations are kept for their logs, the newest twenty of them.
+fn prune_failed(state: &Workspaces) {
+    let cards = state.shared.directory.cards();
+    let failed: Vec<_> = cards.iter().filter(|card| card.phase == Phase::Failed).collect();
+    let surplus = failed.len().saturating_sub(MAX_FAILED);
+    for card in &failed[..surplus] {
+        let _going_already = card.address.send(LifecycleMsg::Forget.into());
     }
+}
 
-    pub(crate) fn spec(&self, input: &WorkspaceCreate) -> Result<WorkspaceSpec, ToolError> {
-        let options = &self.shared.options;
-        let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
-        let spec = WorkspaceSpec {
-            image: image_name(&image)?.to_string(),
-            isolation: input.isolation.unwrap_or(options.isolation),
-            vcpus: input.vcpus.unwrap_or(options.default_vcpus),
-            memory_mb: input.memory_mb.unwrap_or(options.default_memory_mb),
-            disk_gb: input.disk_gb.unwrap_or(options.default_disk_gb),
-        };
-        check_size(options, &spec)?;
-        Ok(spec)
-    }
+pub(crate) fn spec_of(
+    state: &Workspaces,
+    input: &WorkspaceCreate,
+) -> Result<WorkspaceSpec, ToolError> {
+    let options = &state.shared.options;
+    let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
+    let spec = WorkspaceSpec {
+        image: image_name(&image)?.to_string(),
+        isolation: input.isolation.unwrap_or(options.isolation),
+        vcpus: input.vcpus.unwrap_or(options.default_vcpus),
+        memory_mb: input.memory_mb.unwrap_or(options.default_memory_mb),
+        disk_gb: input.disk_gb.unwrap_or(options.default_disk_gb),
+    };
+    check_size(options, &spec)?;
+    Ok(spec)
 }
 
 /// Refuses an image that is not here and may not be pulled, before anything is made.

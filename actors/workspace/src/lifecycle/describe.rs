@@ -143,40 +143,38 @@ pub(crate) fn logs(
     }))
 }
 
-impl Workspaces {
-    /// `workspace_list`.
-    ///
-    /// # Errors
-    /// None.
-    pub(crate) fn list(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceList,
-    ) -> Result<Reply<WorkspaceListed>, ToolError> {
-        let wanted = input.labels.unwrap_or_default();
-        let cards = self.shared.directory.cards().into_iter();
-        let workspaces: Vec<_> = cards
-            .filter(|card| self.shared.is_shown(cx, card))
-            .filter(|card| input.state_filter.is_none_or(|state| card.phase == state))
-            .filter(|card| wanted.iter().all(|(name, value)| card.labels.get(name) == Some(value)))
-            .map(|card| WorkspaceRow {
-                workspace_id: card.id,
-                name: card.name.to_string(),
-                state: card.phase,
-                process: card.process,
-                ip: self.shared.ip(card.id),
-                owned: card.owner == Some(cx.session),
-                orphaned: card.owner.is_none(),
-                resources: Size::of(&card.spec),
-                isolation: card.spec.isolation,
-                created_at: card.created_at,
-                labels: Arc::unwrap_or_clone(card.labels),
-                ends_at: card.lifetime.map(|it| it.ends_at),
-                at_end: card.lifetime.map(|it| it.at_end),
-            })
-            .collect();
-        Ok(Reply::Now(WorkspaceListed { count: workspaces.len(), workspaces }))
-    }
+/// `workspace_list`.
+///
+/// # Errors
+/// None.
+pub(crate) fn list(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: WorkspaceList,
+) -> Result<Reply<WorkspaceListed>, ToolError> {
+    let wanted = input.labels.unwrap_or_default();
+    let cards = state.shared.directory.cards().into_iter();
+    let workspaces: Vec<_> = cards
+        .filter(|card| state.shared.is_shown(cx, card))
+        .filter(|card| input.state_filter.is_none_or(|state| card.phase == state))
+        .filter(|card| wanted.iter().all(|(name, value)| card.labels.get(name) == Some(value)))
+        .map(|card| WorkspaceRow {
+            workspace_id: card.id,
+            name: card.name.to_string(),
+            state: card.phase,
+            process: card.process,
+            ip: state.shared.ip(card.id),
+            owned: card.owner == Some(cx.session),
+            orphaned: card.owner.is_none(),
+            resources: Size::of(&card.spec),
+            isolation: card.spec.isolation,
+            created_at: card.created_at,
+            labels: Arc::unwrap_or_clone(card.labels),
+            ends_at: card.lifetime.map(|it| it.ends_at),
+            at_end: card.lifetime.map(|it| it.at_end),
+        })
+        .collect();
+    Ok(Reply::Now(WorkspaceListed { count: workspaces.len(), workspaces }))
 }
 
 tools! { pub FAMILY: "diagnostics" for Workspace, addressed workspace by workspace_id;

@@ -65,7 +65,7 @@ pub struct LifetimeSet {
 /// # Errors
 /// `invalid_input` for an end without a time, `snapshot_unsupported` for a sandbox that is to
 /// be paused; when the workspace is being made or removed.
-pub(crate) fn set_lifetime(
+pub(super) fn set_lifetime(
     state: &mut Workspace,
     _: &CallCx,
     input: WorkspaceLifetime,

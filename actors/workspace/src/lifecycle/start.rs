@@ -71,7 +71,7 @@ pub(crate) fn create(
 ///
 /// # Errors
 /// When the workspace runs or other work must end first; `daemon_stopping`.
-pub(crate) fn start_again(
+pub(super) fn start_again(
     state: &mut Workspace,
     cx: &CallCx,
     input: WorkspaceStart,

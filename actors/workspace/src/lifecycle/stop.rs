@@ -20,7 +20,7 @@ use crate::{
 ///
 /// # Errors
 /// When no machine runs, or other work must end first.
-pub(crate) fn stop_in_order(
+pub(super) fn stop_in_order(
     state: &mut Workspace,
     _: &CallCx,
     _: WorkspaceStop,

@@ -118,7 +118,7 @@ pub(crate) fn guest_event(state: &mut Workspace, event: GuestEventIn) {
 }
 
 /// Text of the guest or of the hypervisor, as far as it is shown.
-pub(crate) fn bounded(text: &str) -> String {
+pub(super) fn bounded(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 

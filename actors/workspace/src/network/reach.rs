@@ -47,7 +47,7 @@ impl Shared {
     ///
     /// # Errors
     /// `network_unavailable`, with the reason.
-    pub(crate) async fn needs_network(&self, isolation: Isolation) -> Result<(), ToolError> {
+    pub(super) async fn needs_network(&self, isolation: Isolation) -> Result<(), ToolError> {
         if isolation == Isolation::Sandbox {
             let message = "a sandbox has no network interface";
             return Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
@@ -125,7 +125,7 @@ impl NetworkState {
 }
 
 /// A MAC address as text.
-pub(crate) fn mac_text(mac: [u8; 6]) -> String {
+pub(super) fn mac_text(mac: [u8; 6]) -> String {
     let [a, b, c, d, e, f] = mac;
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }

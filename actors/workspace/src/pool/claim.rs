@@ -45,20 +45,22 @@ const REHEARSAL: Duration = Duration::from_secs(30);
 const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c : || :";
 
 tools! { pub FAMILY: "warm pool" for Workspaces, singleton workspaces;
-    pool_status: PoolStatus => PoolReport = Workspaces::pool_report {
+    pool_status: PoolStatus => PoolReport = pool_report {
         title: "Show the warm pool", effect: Read,
     };
 }
 
-impl Workspaces {
-    /// `pool_status`.
-    ///
-    /// # Errors
-    /// None: its work brings them.
-    fn pool_report(&mut self, _: &CallCx, _: PoolStatus) -> Result<Reply<PoolReport>, ToolError> {
-        let pool = self.pool.clone();
-        Ok(Reply::later(async move { Ok(pool.ask(DECISION, pool::Msg::Report).await?) }))
-    }
+/// `pool_status`.
+///
+/// # Errors
+/// None: its work brings them.
+fn pool_report(
+    state: &mut Workspaces,
+    _: &CallCx,
+    _: PoolStatus,
+) -> Result<Reply<PoolReport>, ToolError> {
+    let pool = state.pool.clone();
+    Ok(Reply::later(async move { Ok(pool.ask(DECISION, pool::Msg::Report).await?) }))
 }
 
 /// Takes a machine that is exactly what the plan asks for; its id. Otherwise the claims come back

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::commands::api::MAX_TIMEOUT_SECS;
 
 /// Limit of one command when the input names none.
-pub(crate) const DEFAULT_TIMEOUT_SECS: u64 = 300;
+pub(super) const DEFAULT_TIMEOUT_SECS: u64 = 300;
 
 /// Make a workspace to be forked many times: boot it, clone a repository to
 /// /workspace, run setup commands, and freeze it in a snapshot named `golden`. A

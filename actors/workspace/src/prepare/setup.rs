@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Name of the snapshot that a prepared workspace is forked from.
-pub(crate) const GOLDEN: &str = "golden";
+pub(super) const GOLDEN: &str = "golden";
 
 pub(crate) fn handle(state: &mut Workspace, ask: PrepareMsg) {
     match ask {

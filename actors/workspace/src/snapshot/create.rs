@@ -40,7 +40,7 @@ const THAW_PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When the name is taken, the workspace is busy, or it has no memory to include.
-pub(crate) fn snapshot_create(
+pub(super) fn snapshot_create(
     state: &mut Workspace,
     cx: &CallCx,
     name: String,

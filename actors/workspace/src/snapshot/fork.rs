@@ -51,80 +51,78 @@ enum Names {
     Several { count: u32, prefix: String },
 }
 
-impl Workspaces {
-    /// `workspace_fork`.
-    ///
-    /// # Errors
-    /// When the source is not there or the request makes no sense.
-    pub(crate) fn fork(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceFork,
-    ) -> Result<Reply<Forked>, ToolError> {
-        let source = self.shared.directory.card(&input.workspace_id)?;
-        let wish = Wish {
-            names: names(input.new_name, input.count, input.name_prefix)?,
-            with_memory: input.with_memory,
-            vcpus: input.vcpus,
-            memory_mb: input.memory_mb,
-            network: NetworkWish {
-                allow_internet: input.allow_internet,
-                allow_inter_vm: input.allow_inter_vm,
-                allowed_ports: None,
-                egress_allow: input.egress_allow,
-                group: None,
-            },
-            lifetime: LifetimeWish::of(input.lifetime_secs, input.at_end)?,
-            labels: input.labels,
-        };
-        wish.labels.as_ref().map_or(Ok(()), check_labels)?;
-        self.shared.may_end(source.spec.isolation, input.at_end)?;
-        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
-        Ok(Reply::later(async move {
-            let source = fork_source(&source, cx.session, input.snapshot_name).await?;
-            fork(&shared, &manager, &cx, source, wish).await
-        }))
-    }
+/// `workspace_fork`.
+///
+/// # Errors
+/// When the source is not there or the request makes no sense.
+pub(super) fn on_fork(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: WorkspaceFork,
+) -> Result<Reply<Forked>, ToolError> {
+    let source = state.shared.directory.card(&input.workspace_id)?;
+    let wish = Wish {
+        names: names(input.new_name, input.count, input.name_prefix)?,
+        with_memory: input.with_memory,
+        vcpus: input.vcpus,
+        memory_mb: input.memory_mb,
+        network: NetworkWish {
+            allow_internet: input.allow_internet,
+            allow_inter_vm: input.allow_inter_vm,
+            allowed_ports: None,
+            egress_allow: input.egress_allow,
+            group: None,
+        },
+        lifetime: LifetimeWish::of(input.lifetime_secs, input.at_end)?,
+        labels: input.labels,
+    };
+    wish.labels.as_ref().map_or(Ok(()), check_labels)?;
+    state.shared.may_end(source.spec.isolation, input.at_end)?;
+    let (shared, manager, cx) = (state.shared.clone(), state.me.address.clone(), cx.clone());
+    Ok(Reply::later(async move {
+        let source = fork_source(&source, cx.session, input.snapshot_name).await?;
+        fork(&shared, &manager, &cx, source, wish).await
+    }))
+}
 
-    /// `workspace_branch`.
-    ///
-    /// # Errors
-    /// When the source is not there or the request makes no sense.
-    pub(crate) fn branch(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceBranch,
-    ) -> Result<Reply<Forked>, ToolError> {
-        let source = self.shared.directory.card(&input.workspace_id)?;
-        let wish = Wish {
-            names: names(input.new_name, input.count, input.name_prefix)?,
-            with_memory: Some(true),
-            vcpus: None,
-            memory_mb: None,
-            network: NetworkWish::default(),
-            lifetime: None,
-            labels: None,
+/// `workspace_branch`.
+///
+/// # Errors
+/// When the source is not there or the request makes no sense.
+pub(super) fn on_branch(
+    state: &mut Workspaces,
+    cx: &CallCx,
+    input: WorkspaceBranch,
+) -> Result<Reply<Forked>, ToolError> {
+    let source = state.shared.directory.card(&input.workspace_id)?;
+    let wish = Wish {
+        names: names(input.new_name, input.count, input.name_prefix)?,
+        with_memory: Some(true),
+        vcpus: None,
+        memory_mb: None,
+        network: NetworkWish::default(),
+        lifetime: None,
+        labels: None,
+    };
+    let name = input.snapshot_name.unwrap_or_else(|| {
+        let hex = uuid::Uuid::new_v4().simple().to_string();
+        format!("branch-{}", &hex[..8])
+    });
+    let (shared, manager, cx) = (state.shared.clone(), state.me.address.clone(), cx.clone());
+    Ok(Reply::later(async move {
+        let patience = cx.remaining();
+        let (session, snapshot) = (cx.session, name.clone());
+        // The call waits for the source's machine, and then for the forks.
+        cx.slot.give_back();
+        let making = |reply| {
+            let request = SnapshotRequest { cx: cx.clone(), session, name: snapshot, reply };
+            SnapshotMsg::Make(Box::new(request)).into()
         };
-        let name = input.snapshot_name.unwrap_or_else(|| {
-            let hex = uuid::Uuid::new_v4().simple().to_string();
-            format!("branch-{}", &hex[..8])
-        });
-        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
-        Ok(Reply::later(async move {
-            let patience = cx.remaining();
-            let (session, snapshot) = (cx.session, name.clone());
-            // The call waits for the source's machine, and then for the forks.
-            cx.slot.give_back();
-            let making = |reply| {
-                let request = SnapshotRequest { cx: cx.clone(), session, name: snapshot, reply };
-                SnapshotMsg::Make(Box::new(request)).into()
-            };
-            let made = source.address.ask(patience, making).await??;
-            let source = fork_source(&source, cx.session, name).await?;
-            let forked = fork(&shared, &manager, &cx, source, wish).await?;
-            Ok(Forked { pause_ms: made.pause_ms, ..forked })
-        }))
-    }
+        let made = source.address.ask(patience, making).await??;
+        let source = fork_source(&source, cx.session, name).await?;
+        let forked = fork(&shared, &manager, &cx, source, wish).await?;
+        Ok(Forked { pause_ms: made.pause_ms, ..forked })
+    }))
 }
 
 fn names(

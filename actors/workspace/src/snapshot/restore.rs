@@ -25,7 +25,7 @@ use crate::{
 ///
 /// # Errors
 /// When there is no such snapshot or the workspace is busy.
-pub(crate) fn snapshot_restore(
+pub(super) fn snapshot_restore(
     state: &mut Workspace,
     cx: &CallCx,
     name: &str,

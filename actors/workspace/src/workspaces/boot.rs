@@ -25,6 +25,9 @@ use crate::{
     state,
 };
 
+/// Reply to a creation: the address of its workspace.
+type SpawnReply = oneshot::Sender<Result<Address<Msg>, Fault>>;
+
 impl Workspaces {
     /// Gives every recorded workspace its actor, after removing what no record names.
     pub(super) async fn boot(&mut self) -> Result<(), Fault> {
@@ -150,12 +153,7 @@ impl Workspaces {
         }
         Ok(())
     }
-}
 
-/// Reply to a creation: the address of its workspace.
-pub(super) type SpawnReply = oneshot::Sender<Result<Address<Msg>, Fault>>;
-
-impl Workspaces {
     /// Gives a plan its actor on behalf of a creation. The plan is durable: if the creation ends here, its
     /// record, name, slot and quota go with it.
     pub(super) fn spawn_for(&mut self, plan: Planned, reply: SpawnReply) {
