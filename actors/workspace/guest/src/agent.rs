@@ -1,6 +1,6 @@
 //! The daemon: state that its connections share.
 
-mod daemon;
+pub mod daemon;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

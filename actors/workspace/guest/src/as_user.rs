@@ -4,22 +4,21 @@
 //! in this root's own `/etc/passwd` and `/etc/group`. A name that is not there is an error; a number need not
 //! be. The process has no thread besides this one. The daemon looks a user up before it starts the role, so
 //! that its caller gets an error code.
-
-mod give;
+//!
+//! What its work begins with is given to the user before: standard streams and the working folder.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::unix::{fs::MetadataExt, process::CommandExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use hivekeep_protocol::{Argv, FindUser, GuestCode, GuestError, RunCommand, UserFound};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Gid, Mode, OFlags, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use rustix::{fs::Gid, fs::Uid};
-
-pub(crate) use give::{HOME, give_home};
 
 use crate::files::{io_error, off_thread};
 
@@ -48,7 +47,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let user = user.to_string_lossy();
     let become_it = || -> Result<Identity, String> {
         let identity = Identity::of(&user)?;
-        give::streams(&identity);
+        streams(&identity);
         give_home(&identity);
         identity.take_on().map_err(|error| format!("becoming user {user}: {error}"))?;
         Ok(identity)
@@ -232,6 +231,41 @@ fn read(path: &str) -> Result<String, String> {
     match read {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(format!("{path}: {error}")),
         _ => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}
+
+/// Folder that relative paths begin at.
+pub(crate) const HOME: &str = "/workspace";
+
+/// Gives pipes and terminals among the standard streams to the user, who could not open them by their names
+/// (`/dev/stdout`) otherwise. A stream that cannot be given is usable all the same.
+fn streams(identity: &Identity) {
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    let streams = [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()]
+        .map(|stream: BorrowedFd<'_>| stream.try_clone_to_owned());
+    for stream in streams.into_iter().flatten() {
+        let is_pipe = rustix::fs::fstat(&stream)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+        if is_pipe {
+            let _ = rustix::fs::fchown(&stream, Some(uid), Some(gid));
+        } else if rustix::termios::isatty(&stream) {
+            let _ = rustix::fs::fchown(&stream, Some(uid), None);
+        }
+    }
+}
+
+/// Gives the folder that relative paths begin at to the user if it is missing, or is the daemon's own and
+/// empty: the first user who works there has it. A volume there is left as it is, for other workspaces have it
+/// too. Where that fails, the user may not write in it.
+pub(crate) fn give_home(identity: &Identity) {
+    let _is_there = std::fs::create_dir(HOME);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(folder) = rustix::fs::open(HOME, flags, Mode::empty()) else { return };
+    let (Ok(stat), Ok(root)) = (rustix::fs::fstat(&folder), rustix::fs::stat("/")) else { return };
+    let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_dev == root.st_dev;
+    if is_own && std::fs::read_dir(HOME).is_ok_and(|mut entries| entries.next().is_none()) {
+        let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+        let _ = rustix::fs::fchown(&folder, Some(uid), Some(gid));
     }
 }
 

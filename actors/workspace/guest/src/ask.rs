@@ -11,21 +11,29 @@
 //! command, such as a hook, can ask too.
 
 pub mod prompt;
-pub mod role;
-mod server;
 
-use std::io;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use hivekeep_protocol::{ExecAsked, ExecAsking, GuestError};
+use hivekeep_protocol::{Credential, ExecAsked, ExecAsking, GuestError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
 
-use crate::as_user;
+use crate::as_user::{self, Identity};
+use crate::contain::ProcessSet;
 use crate::exec;
 use crate::files::{io_error, off_thread};
 use crate::session::call::RequestContext;
-use server::Server;
+use crate::sys::descriptors;
 
 /// The name by which git calls this binary.
 pub const PROGRAM: &str = "hivekeep-askpass";
@@ -119,4 +127,149 @@ fn copied_program(run_dir: &Path) -> io::Result<PathBuf> {
         *copied = true;
     }
     Ok(copy)
+}
+
+/// Longest question.
+const MAX_QUESTION_BYTES: usize = 4096;
+/// Message in place of a prompt: the server refused the credential that was answered.
+const REJECTED: &[u8] = b"\0rejected";
+/// Questions of one command that are looked at; git asks twice for each server.
+const MAX_QUESTIONS: u32 = 64;
+/// Time for one question and its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Record of the questions asked while the command ran.
+#[derive(Debug, Default)]
+struct AskRecord {
+    answered: u32,
+    unanswered: Option<String>,
+    rejected: bool,
+}
+
+/// A socket that answers while [`Server::serve`] is polled; gone when this is dropped.
+#[derive(Debug)]
+struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    credential: Option<Credential>,
+    /// Held for a note or the last look only.
+    heard: Mutex<AskRecord>,
+}
+
+impl Server {
+    /// Listens for processes of `user`; without one, of the daemon's own.
+    fn open(
+        run_dir: &Path,
+        credential: Option<Credential>,
+        user: Option<&Identity>,
+    ) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = run_dir.join(format!("ask-{}-{number}", std::process::id()));
+        // The socket may be left by an earlier daemon with the same process id.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        let server = Self { listener, path, credential, heard: Mutex::default() };
+        std::fs::set_permissions(&server.path, PermissionsExt::from_mode(0o600))?;
+        if let Some(user) = user {
+            std::os::unix::fs::chown(&server.path, Some(user.uid), None)?;
+        }
+        Ok(server)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers processes of `scope`, and no others.
+    async fn serve(&self, scope: ProcessSet) {
+        let mut questions = 0;
+        while questions < MAX_QUESTIONS {
+            let Ok((stream, _)) = self.listener.accept().await else { return };
+            let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+            // Looked at in this order: a process that still is there has had its id all along.
+            if pid.is_some_and(|pid| scope.holds(pid)) && !descriptors::has_ended(&stream) {
+                questions += 1;
+                // Errors and timeouts concern only the process that connected.
+                let _ = timeout(PATIENCE, self.answer(stream)).await;
+            }
+        }
+    }
+
+    async fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
+        let mut question = Vec::new();
+        (&mut stream).take(MAX_QUESTION_BYTES as u64).read_to_end(&mut question).await?;
+        if question == REJECTED {
+            self.note().rejected = true;
+            return Ok(());
+        }
+        let asked = std::str::from_utf8(&question).ok().and_then(prompt::parse);
+        let Some((wanted, origin)) = asked else { return Ok(()) };
+        let known = self.credential.as_ref();
+        match known.and_then(|credential| prompt::answer(credential, wanted, &origin)) {
+            Some(answer) => {
+                self.note().answered += 1;
+                stream.write_all(answer.as_bytes()).await?;
+                stream.write_all(b"\n").await
+            }
+            None => {
+                self.note().unanswered = Some(origin);
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&self) -> std::sync::MutexGuard<'_, AskRecord> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the socket; returns the record of its questions.
+    fn close(self) -> AskRecord {
+        std::mem::take(&mut *self.note())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The daemon answers at once or not at all.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest answer.
+const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+
+/// Prints the answer, if there is one.
+pub fn askpass(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    let prompt = words.next().unwrap_or_default();
+    let question = match prompt.as_encoded_bytes() {
+        // Nothing is kept, so there is nothing to look up or to keep.
+        b"get" | b"store" => return ExitCode::SUCCESS,
+        b"erase" => REJECTED,
+        prompt => prompt,
+    };
+    match ask(question) {
+        Ok(answer) if answer.is_empty() && question != REJECTED => ExitCode::FAILURE,
+        Ok(answer) => match io::stdout().write_all(&answer) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(error) => {
+            crate::say!("askpass: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ask(question: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = std::env::var_os(SOCKET_VARIABLE).ok_or(io::ErrorKind::NotFound)?;
+    let mut stream = net::UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+    stream.write_all(&question[..question.len().min(MAX_QUESTION_BYTES)])?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
+    Ok(answer)
 }

@@ -7,23 +7,22 @@
 //! | [`reaper`] | a sandbox | a shim that is child-subreaper of the tree |
 
 pub mod cgroup;
-pub mod descend;
-pub mod outputs;
 pub mod reaper;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hivekeep_protocol::{Containment, Exit};
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 use tokio::io::unix::AsyncFd;
 
 use crate::files::off_thread;
-use crate::sys::spawn::{self, Program};
-use outputs::OutputReaders;
+use crate::sys::descriptors;
+use crate::sys::spawn::{self, Program, Stdio};
 
 /// Longest wait for processes to die after SIGKILL. Beyond it something in the
 /// kernel holds them, and the call fails and says so.
@@ -69,7 +68,7 @@ impl ProcessSet {
     pub fn holds(&self, pid: i32) -> bool {
         match self {
             Self::Cgroup(dir) => cgroup::pids_below(dir).contains(&pid),
-            Self::Below(shim) => descend::is_below(pid, *shim),
+            Self::Below(shim) => reaper::is_below(pid, *shim),
         }
     }
 }
@@ -270,4 +269,40 @@ pub(crate) fn collect(pidfd: &OwnedFd) -> io::Result<Option<Exit>> {
 /// A process id as the number that system calls and files use.
 pub(crate) fn raw(pid: Pid) -> i32 {
     pid.as_raw_nonzero().get()
+}
+
+/// The daemon's ends. Reading does not block.
+#[derive(Debug)]
+pub struct OutputReaders {
+    /// Standard output of the command.
+    pub stdout: AsyncFd<OwnedFd>,
+    /// Standard error of the command.
+    pub stderr: AsyncFd<OwnedFd>,
+}
+
+/// The command's ends, to be dropped once it has them; writing blocks.
+#[derive(Debug)]
+struct Writers {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+/// Makes both pipes and watches them. Must be called within the runtime.
+fn pipes() -> io::Result<(OutputReaders, Writers)> {
+    let ((stdout, out), (stderr, err)) = (pipe()?, pipe()?);
+    Ok((OutputReaders { stdout, stderr }, Writers { stdout: out, stderr: err }))
+}
+
+fn pipe() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    Ok((descriptors::readable(read)?, write))
+}
+
+impl Writers {
+    /// Standard streams of a command with this input.
+    fn stdio<'fd>(&'fd self, stdin: BorrowedFd<'fd>) -> Stdio<'fd> {
+        let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
+        Stdio::of(stdin, stdout, stderr)
+    }
 }

@@ -4,19 +4,14 @@
 //! thread that does nothing else, and that thaws when its time is up: a host that is lost, or a daemon that
 //! cannot answer, never leaves a guest frozen. A daemon that starts thaws what a killed one left.
 
-mod freezer;
-
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use hivekeep_protocol::{GuestCode, GuestError, Quiesce, Quiesced, Thawed};
 use tokio::sync::oneshot;
-
-pub use freezer::Freezer;
-use freezer::{Order, Thread};
 
 use crate::files::{io_error, off_thread};
 use crate::session::call::RequestContext;
@@ -106,5 +101,37 @@ pub async fn thaw(cx: &RequestContext) -> Result<Thawed, GuestError> {
     match tokio::time::timeout(THAW_WAIT, answer).await {
         Ok(answer) => Ok(Thawed { was_frozen: answer.unwrap_or(false) }),
         Err(_) => Err(GuestError::new(GuestCode::Internal, "the disk does not thaw")),
+    }
+}
+
+/// Asks a freezing thread to thaw; it answers whether the disk was frozen until then.
+type Order = oneshot::Sender<bool>;
+
+/// The thread that holds the disk, if one does.
+#[derive(Debug, Default)]
+pub struct Freezer {
+    /// Held for an exchange, never across an await.
+    thread: Mutex<Option<Thread>>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    orders: mpsc::Sender<Order>,
+    /// The thread holds the other end as long as it has work.
+    alive: Weak<()>,
+}
+
+impl Freezer {
+    /// Thaws what an earlier daemon may have left frozen.
+    pub fn new() -> Self {
+        if let Ok(root) = File::open("/") {
+            // An error says that it is not frozen, or not ours to thaw.
+            let _ = ioctl::thaw(&root);
+        }
+        Self::default()
+    }
+
+    fn thread(&self) -> std::sync::MutexGuard<'_, Option<Thread>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

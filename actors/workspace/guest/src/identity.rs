@@ -5,9 +5,7 @@
 //! kernel's boot id stays as it was, since nothing can change it; a program that takes two forks with one
 //! boot id for one machine should look at `/etc/machine-id`.
 
-mod hosts;
 mod persona;
-mod small;
 
 use std::io;
 use std::path::Path;
@@ -15,17 +13,15 @@ use std::time::SystemTime;
 
 use hivekeep_protocol::{GuestCode, GuestError, Reidentified, Reidentify};
 
-pub use hosts::name_in_hosts;
-use persona::Known;
-pub(crate) use persona::MACHINE_ID;
-pub use persona::Persona;
-pub(crate) use small::write_beside;
+pub(crate) use persona::{MACHINE_ID, write_beside};
+pub use persona::{Persona, name_in_hosts};
 
 use crate::files::io_error;
 use crate::session::call::RequestContext;
 use crate::settings::GuestKind;
 use crate::sys::ioctl;
 use crate::system;
+use persona::Known;
 
 /// Machine id where older programs look for it; mostly a link to [`MACHINE_ID`].
 const DBUS_MACHINE_ID: &str = "/var/lib/dbus/machine-id";
@@ -142,10 +138,10 @@ fn check(asked: &Reidentify) -> Result<(), GuestError> {
 /// Whatever keeps the file from being written.
 fn set_machine_id(id: &str) -> io::Result<()> {
     let line = format!("{id}\n");
-    small::put(Path::new(MACHINE_ID), line.as_bytes(), 0o444)?;
+    persona::put(Path::new(MACHINE_ID), line.as_bytes(), 0o444)?;
     let dbus = Path::new(DBUS_MACHINE_ID);
     match std::fs::symlink_metadata(dbus) {
-        Ok(meta) if meta.is_file() => small::put(dbus, line.as_bytes(), 0o644),
+        Ok(meta) if meta.is_file() => persona::put(dbus, line.as_bytes(), 0o644),
         _ => Ok(()),
     }
 }

@@ -5,6 +5,8 @@
 //! A job that the host starts runs until the last of its processes ends; its exit is its leader's.
 //! One that the queue of [`crate::tasks`] starts ends with its leader, and at its limit. A
 //! [`process`] has an open input.
+//!
+//! The shim is no child of this daemon (it has to outlive it), so its end is seen through a pidfd.
 
 pub mod dir;
 pub(crate) mod end;
@@ -16,18 +18,23 @@ pub mod shim;
 mod spool;
 pub(crate) mod start;
 pub(crate) mod wait;
-pub mod watch;
 
 use std::io;
+use std::sync::Arc;
 
 use hivekeep_protocol::{
-    GuestCode, GuestError, JobForget, JobForgotten, JobKill, JobKilled, JobListReply as JobsReply,
-    JobPoll, JobReport, JobStart, JobStarted,
+    GuestCode, GuestError, GuestEvent, JobForget, JobForgotten, JobKill, JobKilled,
+    JobListReply as JobsReply, JobPoll, JobReport, JobStart, JobStarted,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+pub use folder::JobsFolder;
+
+use crate::agent::Agent;
 use crate::files::off_thread;
 use crate::session::call::RequestContext;
-pub use folder::JobsFolder;
+use crate::sys::descriptors;
+use dir::{JobDir, JobState};
 use folder::disk;
 use start::Wanted;
 
@@ -43,7 +50,7 @@ async fn start_wanted(cx: &RequestContext, asked: Wanted) -> Result<JobStarted, 
     let (agent, id) = (cx.agent.clone(), asked.start.job_id.clone());
     let started = off_thread(move || start::start(&agent, asked)).await?;
     if !started.existed {
-        watch::one(&cx.agent, cx.agent.jobs.find(&id)?);
+        watch_one(&cx.agent, cx.agent.jobs.find(&id)?);
     }
     Ok(started)
 }
@@ -116,4 +123,58 @@ pub async fn forget(cx: &RequestContext, asked: JobForget) -> Result<JobForgotte
         Ok(JobForgotten)
     })
     .await
+}
+
+/// Watches the jobs that an earlier daemon started and that still run.
+pub fn watch_all(agent: &Arc<Agent>) {
+    for job in agent.jobs.all().unwrap_or_default() {
+        if job.is_locked() {
+            watch_one(agent, job);
+        }
+    }
+}
+
+/// Watches one job. Must be called within the runtime.
+pub fn watch_one(agent: &Arc<Agent>, job: JobDir) {
+    let agent = agent.clone();
+    tokio::spawn(async move {
+        if let Err(error) = ended(&job).await {
+            crate::say!("job {}: cannot watch it: {error}", job.id());
+            return;
+        }
+        let contain = agent.contain.clone();
+        let ended = off_thread(move || {
+            let process = job.spec()?.process.is_some();
+            if process && matches!(job.state(true)?, JobState::Lost) {
+                // Its shim was killed, and would have ended all of it.
+                end::clear_after_shim(&contain, &job);
+            }
+            contain.remove_job(&job.id());
+            job.summary()
+        });
+        if let Ok(summary) = ended.await {
+            agent.links.tell(&GuestEvent::JobEnded(summary));
+        }
+    });
+}
+
+/// Resolves when the job's shim has ended, or at once when it has not said who it is.
+///
+/// # Errors
+/// When it cannot be watched.
+pub(crate) async fn ended(job: &JobDir) -> std::io::Result<()> {
+    let Some(process) = job.process()? else { return Ok(()) };
+    let pid = Pid::from_raw(process.shim_pid).ok_or(std::io::ErrorKind::InvalidData)?;
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    // Looked at after the opening: while the lock is held, the pid is the shim's.
+    if !job.is_locked() {
+        return Ok(());
+    }
+    let pidfd = descriptors::readable(pidfd)?;
+    pidfd.readable().await?.retain_ready();
+    Ok(())
 }

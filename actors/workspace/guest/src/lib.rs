@@ -9,7 +9,7 @@
 //! | [`agent`] | the daemon that the host speaks to |
 //! | [`reap`] | a shim around one command where there is no cgroup |
 //! | [`jobs::shim`] | a shim around one background job or task |
-//! | [`ask::role`] | what git starts to ask for a password |
+//! | [`ask`] | what git starts to ask for a password |
 //!
 //! The agent has one thread and a few helpers for disks: a guest may have a single
 //! emulated CPU. It trusts the host once the token is proved, and nothing else.
@@ -29,7 +29,6 @@ pub mod init;
 pub mod jobs;
 pub mod network;
 pub mod reap;
-pub mod roles;
 pub mod sandbox;
 pub mod selftest;
 mod serve;

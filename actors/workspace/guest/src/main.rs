@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use hivekeep_guest::{args, as_user, ask, init, jobs, reap, roles, sandbox, say, selftest};
+use hivekeep_guest::agent::daemon;
+use hivekeep_guest::{args, as_user, ask, init, jobs, reap, sandbox, say, selftest};
 
 const USAGE: &str = "usage: hivekeep-guest ROLE ...
   init                 PID 1 of a machine; reads the kernel command line
@@ -30,14 +31,14 @@ fn main() -> ExitCode {
         Some("init") => init::run(),
         Some("reap") => return reap::run(words),
         Some("as") => return as_user::run(words),
-        Some("askpass") => return ask::role::run(words),
+        Some("askpass") => return ask::askpass(words),
         Some("job") => return jobs::shim::run(words),
-        Some("agent") => args::agent(words).map_err(Into::into).and_then(roles::agent),
+        Some("agent") => args::agent(words).map_err(Into::into).and_then(daemon::run),
         Some("sandbox") => args::sandbox(words).map_err(Into::into).and_then(sandbox::run),
         Some("selftest-vsock") => selftest::vsock(),
         Some("selftest-spawn") => selftest::spawn(words.next()),
-        Some("selftest-calls") => selftest::calls::run(words),
-        Some("selftest-raw") => selftest::raw::run(words.next()),
+        Some("selftest-calls") => selftest::calls(words),
+        Some("selftest-raw") => selftest::raw(words.next()),
         _ => {
             say!("{USAGE}");
             return ExitCode::from(2);

@@ -4,27 +4,25 @@
 //! answers with what it finds then. What differs is not mended bit by bit. The interface goes down
 //! first, so that between the old and the new address nothing leaves the machine.
 
-mod addresses;
-mod gateway;
 mod interface;
-mod message;
 mod netlink;
-mod resolver;
 
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use hivekeep_protocol::{GuestCode, GuestError, NetworkSet, SetNetwork};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
-use self::addresses::Held;
-use self::interface::Interface;
-use self::netlink::Netlink;
 use crate::files::{io_error, off_thread};
+use crate::identity::write_beside;
 use crate::session::call::RequestContext;
 use crate::settings::GuestKind;
 use crate::sys::ioctl;
+use interface::{Held, Interface};
+use netlink::{Message, Netlink};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
@@ -45,7 +43,7 @@ pub async fn set(cx: &RequestContext, asked: SetNetwork) -> Result<NetworkSet, G
         let interface = interface::find()?;
         let failed = |error: io::Error| io_error(&error, &interface.name);
         let set = bring_to(&interface, &asked).map_err(failed)?;
-        resolver::name(Path::new(RESOLV_CONF), asked.dns.map(Ipv4Addr::from))
+        set_name_server(Path::new(RESOLV_CONF), asked.dns.map(Ipv4Addr::from))
             .map_err(|error| io_error(&error, RESOLV_CONF))?;
         let gateway_answers = answers(&interface, &asked, set).map_err(failed)?;
         read_back(&interface, gateway_answers).map_err(failed)
@@ -58,7 +56,7 @@ pub async fn set(cx: &RequestContext, asked: SetNetwork) -> Result<NetworkSet, G
 /// # Errors
 /// As the kernel says.
 pub(crate) fn own_addresses() -> io::Result<Vec<Ipv4Addr>> {
-    addresses::all(&mut Netlink::open()?)
+    interface::all_addresses(&mut Netlink::open()?)
 }
 
 fn check(asked: &SetNetwork) -> Result<(), String> {
@@ -103,9 +101,9 @@ fn bring_to(interface: &Interface, asked: &SetNetwork) -> io::Result<Before> {
         }
         interface.take_down(&mut netlink)?;
     }
-    addresses::clear(&mut netlink, interface.index)?;
+    interface::clear_addresses(&mut netlink, interface.index)?;
     interface.bring_up(&mut netlink, asked.mac)?;
-    addresses::give(&mut netlink, interface.index, asked)?;
+    interface::give_addresses(&mut netlink, interface.index, asked)?;
     Ok(if was_up { Before::Other } else { Before::Down })
 }
 
@@ -115,7 +113,7 @@ fn answers(interface: &Interface, asked: &SetNetwork, before: Before) -> io::Res
     if before == Before::Other && !interface.has_carrier()? {
         return Ok(false);
     }
-    gateway::answers(interface, asked.gateway.into())
+    probe(interface, asked.gateway.into())
 }
 
 fn read_back(interface: &Interface, gateway_answers: bool) -> io::Result<NetworkSet> {
@@ -129,9 +127,86 @@ fn read_back(interface: &Interface, gateway_answers: bool) -> io::Result<Network
         address: address.octets(),
         prefix_len,
         gateway: gateway.octets(),
-        dns: resolver::first(Path::new(RESOLV_CONF))?.map(|server| server.octets()),
+        dns: first_name_server(Path::new(RESOLV_CONF))?.map(|server| server.octets()),
         gateway_answers,
     })
+}
+
+/// Longest time for the carrier and all requests: an emulated machine on a host that is busy may
+/// stand still for a second.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// After the first request; doubled each time. The kernel itself would wait a second.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Asks for the gateway anew, whatever was known of it.
+fn probe(interface: &Interface, gateway: Ipv4Addr) -> io::Result<bool> {
+    let end = Instant::now() + PATIENCE;
+    while !interface.has_carrier()? {
+        if Instant::now() > end {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let (mut netlink, mut wait) = (Netlink::open()?, FIRST_WAIT);
+    while Instant::now() < end {
+        forget(&mut netlink, interface.index, gateway)?;
+        let asking = neighbour(interface.index, gateway, libc::NTF_USE);
+        netlink.order(libc::RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, &asking)?;
+        let again = end.min(Instant::now() + wait);
+        while Instant::now() < again {
+            if is_reachable(&mut netlink, interface.index, gateway)? {
+                return Ok(true);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        wait *= 2;
+    }
+    Ok(false)
+}
+
+fn neighbour(index: u32, address: Ipv4Addr, flags: u8) -> Message {
+    netlink::neighbour(index, flags).with(libc::NDA_DST, &address.octets())
+}
+
+fn forget(netlink: &mut Netlink, index: u32, address: Ipv4Addr) -> io::Result<()> {
+    match netlink.order(libc::RTM_DELNEIGH, 0, &neighbour(index, address, 0)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn is_reachable(netlink: &mut Netlink, index: u32, address: Ipv4Addr) -> io::Result<bool> {
+    let known = netlink.list(libc::RTM_GETNEIGH, &netlink::neighbour(0, 0))?;
+    let state = |one: &Message| u16::from_ne_bytes([one.head[8], one.head[9]]);
+    Ok(known.iter().any(|one| {
+        one.number(4) == index
+            && one.value(libc::NDA_DST) == Some(address.octets())
+            && state(one) & libc::NUD_REACHABLE != 0
+    }))
+}
+
+/// Sets the name server, or none. A file or symlink that a program put there is replaced.
+fn set_name_server(resolv_conf: &Path, server: Option<Ipv4Addr>) -> io::Result<()> {
+    let text = server.map_or_else(String::new, |server| format!("nameserver {server}\n"));
+    let is_file = std::fs::symlink_metadata(resolv_conf).is_ok_and(|meta| meta.is_file());
+    if is_file && std::fs::read(resolv_conf)? == text.as_bytes() {
+        return Ok(());
+    }
+    // Not synced: each start of the machine sets it again, and a flush of the disk is what a
+    // start waits for.
+    let temp = write_beside(resolv_conf, text.as_bytes(), 0o644)?;
+    std::fs::rename(temp, resolv_conf)
+}
+
+/// First name server in the file.
+fn first_name_server(resolv_conf: &Path) -> io::Result<Option<Ipv4Addr>> {
+    let text = std::fs::read_to_string(resolv_conf)?;
+    let server = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        words.next().filter(|word| *word == "nameserver").and(words.next())?.parse().ok()
+    };
+    Ok(text.lines().find_map(server))
 }
 
 #[cfg(test)]
@@ -162,5 +237,25 @@ mod tests {
         ] {
             assert!(check(&wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_file_names_one_server_or_none_whatever_was_there() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (conf, far) = (dir.path().join("resolv.conf"), dir.path().join("far"));
+        std::fs::write(&far, "nameserver 9.9.9.9\n").expect("written");
+        std::os::unix::fs::symlink(&far, &conf).expect("linked");
+        let server = Ipv4Addr::new(10, 213, 0, 1);
+        set_name_server(&conf, Some(server)).expect("named");
+        assert_eq!(first_name_server(&conf).expect("read"), Some(server));
+        assert!(std::fs::symlink_metadata(&conf).expect("there").is_file());
+        assert_eq!(std::fs::read_to_string(&far).expect("read"), "nameserver 9.9.9.9\n");
+
+        let made = std::fs::metadata(&conf).expect("there").modified().expect("a time");
+        set_name_server(&conf, Some(server)).expect("right already");
+        assert_eq!(std::fs::metadata(&conf).expect("there").modified().expect("a time"), made);
+        set_name_server(&conf, None).expect("emptied");
+        assert_eq!(first_name_server(&conf).expect("read"), None);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 2);
     }
 }

@@ -17,16 +17,16 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::contain::KILL_DEADLINE;
-use crate::contain::descend::descendants;
-use crate::contain::reaper::{ShimMessage, command_of};
+use crate::contain::reaper::{ShimMessage, command_of, descendants};
+use crate::sys::descriptors;
+use crate::sys::signals::{self, kill};
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
-use crate::sys::{kill::kill, signals, stdio};
 
 const QUIET: [i32; 5] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
 /// Runs the shim. `args` are the program's path and its argv.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let Ok(notes) = stdio::inherited(EXTRA_FD) else {
+    let Ok(notes) = descriptors::inherited(EXTRA_FD) else {
         crate::say!("reap: started without its socket");
         return ExitCode::from(2);
     };

@@ -26,20 +26,27 @@
 //! number for it; it is translated to what the sandbox's user namespace shows. A killed sandbox is SIGKILL
 //! for this process: its PID namespace dies with it.
 
-mod confine;
 mod root;
 
 use std::ffi::CString;
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use hivekeep_confine::syscalls::{self, FilterSet};
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::agent::daemon::RoleFailure;
 use crate::args::{RUN_DIR, SandboxArgs};
 use crate::identity;
 use crate::init::supervisor;
-use crate::roles::RoleFailure;
-use crate::sys::stdio;
+use crate::sys::descriptors;
 
 /// Makes the sandbox and stays its PID 1 until a shutdown is ordered.
 ///
@@ -52,20 +59,20 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     // The caller's umask may be stricter than what commands expect.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let peers = translated(&args.peer_uids)?;
-    let listener = stdio::inherited(args.unix_fd)?;
-    let kept = stdio::handed_on(&listener)?;
-    let console = args.console_fd.map(stdio::inherited).transpose()?;
+    let listener = descriptors::inherited(args.unix_fd)?;
+    let kept = descriptors::handed_on(&listener)?;
+    let console = args.console_fd.map(descriptors::inherited).transpose()?;
     root::enter(&args.lower, &args.upper, &args.work, &args.volumes, args.tmpfs_mb)?;
     if let Some(id) = &args.machine_id {
         identity::first_machine_id(Path::new(identity::MACHINE_ID), id)?;
     }
     std::fs::create_dir_all(RUN_DIR)?;
     std::fs::write(Path::new(RUN_DIR).join("boot_id"), boot_id()?)?;
-    confine::counts(args.inotify_instances)?;
-    confine::capabilities()?;
-    confine::rlimits(&args.rlimits)?;
+    counts(args.inotify_instances)?;
+    capabilities()?;
+    rlimits(&args.rlimits)?;
     rustix::thread::set_no_new_privs(true)?;
-    let landlock = confine::landlock()?;
+    let landlock = landlock()?;
     syscalls::confine(match args.no_set_id {
         true => FilterSet::WithoutSetId,
         false => FilterSet::Contained,
@@ -112,6 +119,88 @@ fn inside(uid_map: &str, uid: u32) -> Option<u32> {
         };
         let offset = uid.checked_sub(outer).filter(|offset| *offset < count)?;
         inner.checked_add(offset)
+    })
+}
+
+/// Folder of the namespace's limits, see namespaces(7).
+const COUNTS: &str = "/proc/sys/user";
+
+/// Capabilities that a contained root may keep: everything here acts on its own files, processes and sockets
+/// only.
+const KEPT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::SETFCAP)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::SYS_CHROOT);
+
+/// Drops every other capability from every set, the bounding set included.
+fn capabilities() -> io::Result<()> {
+    for capability in CapabilitySet::all().difference(KEPT).iter() {
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // A kernel older than the capability.
+            Err(rustix::io::Errno::INVAL) | Ok(()) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let sets =
+        CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Sets soft and hard limits alike; a lower hard limit of this process stays.
+fn rlimits(limits: &[(Resource, u64)]) -> io::Result<()> {
+    for (resource, value) in limits {
+        let value = getrlimit(*resource).maximum.unwrap_or(u64::MAX).min(*value);
+        setrlimit(*resource, Rlimit { current: Some(value), maximum: Some(value) })?;
+    }
+    Ok(())
+}
+
+/// Sets the limits of this user namespace on what the kernel counts by namespace and user: no further
+/// namespaces, which stands behind the filter of system calls, and so many inotify instances, which the
+/// host's user would have fewer of. Only `CAP_SYS_RESOURCE` changes them.
+fn counts(inotify_instances: Option<u32>) -> io::Result<()> {
+    for entry in fs::read_dir(COUNTS)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with("_namespaces") {
+            fs::write(&path, "0")?;
+        }
+    }
+    let Some(most) = inotify_instances else { return Ok(()) };
+    fs::write(format!("{COUNTS}/max_inotify_instances"), most.to_string())
+}
+
+/// Applies Landlock as far as this kernel has it; returns how far. Below the root everything stays allowed
+/// but device ioctls; Landlock adds the denial of every mount operation and, where known, no signals and no
+/// abstract sockets to the outside.
+fn landlock() -> Result<&'static str, RulesetError> {
+    let abi = ABI::V6;
+    let all = AccessFs::from_all(abi);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .scope(Scope::from_all(abi))?
+        .create()?;
+    let places = [("/", all & !AccessFs::IoctlDev), ("/dev/pts", all), ("/dev/tty", all)];
+    for (place, access) in places {
+        if let Ok(fd) = PathFd::new(place) {
+            let file = !std::path::Path::new(place).is_dir();
+            let access = if file { access & AccessFs::from_file(abi) } else { access };
+            rules = rules.add_rule(PathBeneath::new(fd, access))?;
+        }
+    }
+    Ok(match rules.restrict_self()?.ruleset {
+        RulesetStatus::FullyEnforced => "fully enforced",
+        RulesetStatus::PartiallyEnforced => "partially enforced (older kernel)",
+        RulesetStatus::NotEnforced => "not available in this kernel",
     })
 }
 

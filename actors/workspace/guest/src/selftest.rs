@@ -1,9 +1,11 @@
-//! Checks that need the real machine, run by whoever builds one.
-
-pub mod calls;
-pub mod raw;
+//! Checks that need the real machine, run by whoever builds one; and plain bytes over a virtio-serial port of its
+//! own, without the protocol: what the link's speed is measured against. No machine of the daemon's has such a
+//! port.
 
 use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,8 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_vsock::{VMADDR_CID_LOCAL, VsockAddr, VsockStream};
 
 use crate::agent::Agent;
+use crate::agent::daemon::{RoleFailure, runtime};
 use crate::carrier::vsock::{PORT, Vsock};
-use crate::roles::{RoleFailure, runtime};
 use crate::settings::{AgentSettings, GuestKind};
 use crate::sys::spawn::{Program, Stdio, spawn as start};
 
@@ -132,4 +134,139 @@ fn measure(
     }
     taken.sort_unstable();
     Ok(taken[taken.len() / 2])
+}
+
+/// Families, and somewhat beyond the last.
+const FAMILIES: std::ops::RangeInclusive<i32> = 0..=50;
+/// Stream, datagram, raw, reliable datagram, sequenced packet, and the kernel's oldest way to
+/// frames.
+const TYPES: [i32; 6] = [1, 2, 3, 4, 5, 10];
+/// None, ICMP, TCP, UDP, ICMPv6, SCTP, UDP-Lite, MPTCP, and netlink's audit, uevents and generic.
+const PROTOCOLS: [i32; 11] = [0, 1, 6, 17, 58, 132, 136, 262, 9, 15, 16];
+/// The calls that all architectures number alike, and those of kernels to come.
+const NEWER_CALLS: std::ops::RangeInclusive<i64> = 424..=600;
+const NONE: i64 = -1;
+
+/// Prints `socket FAMILY TYPE PROTOCOL` and `socketpair ...` for each that could be made, and
+/// `call N ERRNO` for each newer call with six arguments of -1; or only for calls `numbers`.
+///
+/// # Errors
+/// When a number is none.
+pub fn calls(numbers: impl Iterator<Item = OsString>) -> Result<ExitCode, RoleFailure> {
+    let mut asked = Vec::new();
+    for number in numbers {
+        asked.push(number.to_string_lossy().parse()?);
+    }
+    let mut text = String::new();
+    if asked.is_empty() {
+        sockets(&mut text)?;
+        asked.extend(NEWER_CALLS);
+    }
+    for number in asked {
+        writeln!(text, "call {number} {}", errno_of(number))?;
+    }
+    io::Write::write_all(&mut io::stdout(), text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[allow(unsafe_code)]
+fn sockets(text: &mut String) -> std::fmt::Result {
+    for family in FAMILIES {
+        for kind in TYPES {
+            for protocol in PROTOCOLS {
+                let mut pair = [-1; 2];
+                // SAFETY: takes no pointers; what is made is closed at once.
+                let one = unsafe { libc::socket(family, kind, protocol) };
+                // SAFETY: the kernel writes two descriptors, which are closed at once.
+                let both = unsafe { libc::socketpair(family, kind, protocol, pair.as_mut_ptr()) };
+                if one >= 0 {
+                    writeln!(text, "socket {family} {kind} {protocol}")?;
+                }
+                if both == 0 {
+                    writeln!(text, "socketpair {family} {kind} {protocol}")?;
+                }
+                for fd in [one, pair[0], pair[1]] {
+                    // SAFETY: nobody else has it; -1 is refused.
+                    unsafe { libc::close(fd) };
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// 0 if it did something.
+#[allow(unsafe_code)]
+fn errno_of(call: i64) -> i32 {
+    // SAFETY: no call takes -1 for an address, a descriptor or a set of flags: where it is known
+    // at all it changes nothing.
+    match unsafe { libc::syscall(call, NONE, NONE, NONE, NONE, NONE, NONE) } {
+        -1 => io::Error::last_os_error().raw_os_error().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// Two of the driver's 32 KiB buffers; more at once is no quicker.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// A port without a host reads as at its end.
+const AWAY_POLL: Duration = Duration::from_millis(10);
+
+/// Serves the port with this device node until the host says `q`.
+///
+/// The host sends an order of nine bytes, a letter and a number of bytes in little-endian order: `e` to have so
+/// many bytes back, `s` to be sent so many, `r` to send so many and then get one byte, `q` to end this.
+///
+/// # Errors
+/// When the port cannot be used, or an order makes no sense.
+pub fn raw(device: Option<OsString>) -> Result<ExitCode, RoleFailure> {
+    use std::io::Write;
+    let device = device.ok_or("selftest-raw needs the port's device node")?;
+    let mut port = File::options().read(true).write(true).open(device)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let mut order = [0; 9];
+        fill(&mut port, &mut order)?;
+        let [letter, number @ ..] = order;
+        let bytes = usize::try_from(u64::from_le_bytes(number))?;
+        match letter {
+            b'e' => {
+                let echo = chunk.get_mut(..bytes).ok_or("an echo is one chunk at most")?;
+                fill(&mut port, echo)?;
+                port.write_all(echo)?;
+            }
+            b's' => each(bytes, &mut chunk, |part| port.write_all(part))?,
+            b'r' => {
+                each(bytes, &mut chunk, |part| fill(&mut port, part))?;
+                port.write_all(b".")?;
+            }
+            b'q' => return Ok(ExitCode::SUCCESS),
+            other => return Err(format!("{other} is not an order").into()),
+        }
+    }
+}
+
+/// Does something with each chunk of so many bytes.
+fn each(
+    bytes: usize,
+    chunk: &mut [u8],
+    mut act: impl FnMut(&mut [u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(chunk.len());
+        act(&mut chunk[..part])?;
+        left -= part;
+    }
+    Ok(())
+}
+
+fn fill(port: &mut File, mut bytes: &mut [u8]) -> io::Result<()> {
+    use std::io::Read;
+    while !bytes.is_empty() {
+        match port.read(bytes)? {
+            0 => std::thread::sleep(AWAY_POLL),
+            read => bytes = &mut bytes[read..],
+        }
+    }
+    Ok(())
 }

@@ -2,11 +2,20 @@
 
 use hivekeep_protocol::{FromGuest, GuestCode, GuestError, Pong, ToGuest};
 
+use crate::as_user;
+use crate::ask;
+use crate::exec;
+use crate::files;
+use crate::freeze;
+use crate::identity;
+use crate::jobs;
+use crate::network;
 use crate::session::call::RequestContext;
-use crate::{
-    as_user, ask, exec, files, freeze, identity, jobs, network, streams, system, tasks, volumes,
-    watches,
-};
+use crate::streams;
+use crate::system;
+use crate::tasks;
+use crate::volumes;
+use crate::watches;
 
 /// Answers one call.
 ///
@@ -25,16 +34,16 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::JobKill(it) => FromGuest::JobKill(jobs::kill(cx, it).await?),
         ToGuest::JobList(_) => FromGuest::JobList(jobs::list(cx).await?),
         ToGuest::JobForget(it) => FromGuest::JobForget(jobs::forget(cx, it).await?),
-        ToGuest::ReadFile(it) => FromGuest::ReadFile(files::read::run(cx, it).await?),
-        ToGuest::WriteFile(it) => FromGuest::WriteFile(files::write::run(cx, it, None).await?),
+        ToGuest::ReadFile(it) => FromGuest::ReadFile(files::content::read(cx, it).await?),
+        ToGuest::WriteFile(it) => FromGuest::WriteFile(files::content::write(cx, it, None).await?),
         ToGuest::WriteFileAs(it) => {
-            FromGuest::WriteFileAs(files::write::run(cx, it.write, Some(it.user)).await?)
+            FromGuest::WriteFileAs(files::content::write(cx, it.write, Some(it.user)).await?)
         }
         ToGuest::EditFile(_) => {
             let why = "files are edited by operations of the file engine";
             return Err(GuestError::new(GuestCode::Unsupported, why));
         }
-        ToGuest::ListFolder(it) => FromGuest::ListFolder(files::list::run(it).await?),
+        ToGuest::ListFolder(it) => FromGuest::ListFolder(files::list(it).await?),
         ToGuest::Reidentify(it) => FromGuest::Reidentify(identity::reidentify(cx, it)?),
         ToGuest::Quiesce(it) => FromGuest::Quiesce(freeze::quiesce(cx, &it).await?),
         ToGuest::Thaw(_) => FromGuest::Thaw(freeze::thaw(cx).await?),
@@ -70,6 +79,6 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::WatchRead(it) => FromGuest::WatchRead(watches::read(cx, it).await?),
         ToGuest::WatchEnd(it) => FromGuest::WatchEnd(watches::end(cx, &it)),
         ToGuest::OpenStream(it) => FromGuest::OpenStream(streams::open(cx, it).await?),
-        ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
+        ToGuest::FileStat(it) => FromGuest::FileStat(files::stat(it).await?),
     })
 }

@@ -5,13 +5,19 @@
 //!  outbox of the call ◄── toward_host ◄── socket        holds back the other by its credit
 //! ```
 
-mod dial;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hivekeep_protocol::{GuestCode, GuestError, OpenStream, Stream, StreamClosed, limits};
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::{Instant, timeout_at};
 
+use crate::files::off_thread;
+use crate::network;
 use crate::session::call::{RequestContext, cancelled};
 use crate::session::inflow::InflowBatch;
 
@@ -32,7 +38,7 @@ pub async fn open(cx: &RequestContext, asked: OpenStream) -> Result<StreamClosed
 }
 
 async fn carry(cx: &RequestContext, port: u16) -> Result<StreamClosed, GuestError> {
-    let mut socket = dial::dial(port).await?;
+    let mut socket = dial(port).await?;
     cx.grant(limits::STREAM_WINDOW_BYTES).await?;
     let (mut from, mut to) = socket.split();
     // A port that reads no more may still have something to send, so a failure to write to it is reported
@@ -105,4 +111,45 @@ async fn toward_host(cx: &RequestContext, from: &mut ReadHalf<'_>) -> Result<u64
         cx.send(Stream::Content, Bytes::from(bytes)).await?;
         sent_bytes += read as u64;
     }
+}
+
+/// Number of own addresses that are tried behind the loopbacks; a machine with container bridges has some.
+const MAX_OWN_ADDRESSES: usize = 4;
+
+/// Connects to a port of the loopbacks, or of an address that this guest has.
+///
+/// # Errors
+/// `Invalid` for port 0; `PortClosed` with the first refusal when none takes the connection in time.
+async fn dial(port: u16) -> Result<TcpStream, GuestError> {
+    if port == 0 {
+        return Err(GuestError::new(GuestCode::Invalid, "0 is not a valid port"));
+    }
+    let deadline = Instant::now() + Duration::from_millis(limits::STREAM_DIAL_MS);
+    let refused = match connect(Ipv4Addr::LOCALHOST.into(), port, deadline).await {
+        Ok(socket) => return Ok(socket),
+        Err(error) => error,
+    };
+    if let Ok(socket) = connect(Ipv6Addr::LOCALHOST.into(), port, deadline).await {
+        return Ok(socket);
+    }
+    let own = off_thread(network::own_addresses).await.unwrap_or_default();
+    for address in own.into_iter().take(MAX_OWN_ADDRESSES) {
+        if let Ok(socket) = connect(address.into(), port, deadline).await {
+            return Ok(socket);
+        }
+    }
+    let text = format!("nothing takes connections on port {port}: {refused}");
+    Err(GuestError::new(GuestCode::PortClosed, text))
+}
+
+async fn connect(address: IpAddr, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let connecting = TcpStream::connect(SocketAddr::new(address, port));
+    let socket = timeout_at(deadline, connecting).await.map_err(late)??;
+    // A port of the ephemeral range without a listener can be given to the connection itself.
+    if socket.local_addr()? == socket.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    socket.set_nodelay(true)?;
+    Ok(socket)
 }

@@ -18,7 +18,6 @@ mod access;
 pub mod durable;
 pub mod folder;
 pub mod log;
-mod progress;
 pub mod queue;
 pub mod run;
 
@@ -27,9 +26,10 @@ use hivekeep_protocol::{
     TaskPut, TaskPutReply, TaskRead, TaskReadReply, TaskResults, TaskResultsReply, limits,
 };
 
+pub use access::GuestTasks;
+
 use crate::files::off_thread;
 use crate::session::call::RequestContext;
-pub use access::GuestTasks;
 use durable::DurableQueue;
 
 /// Asks the queue on behalf of a call, and loads it before.

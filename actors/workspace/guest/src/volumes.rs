@@ -16,7 +16,7 @@ use crate::session::call::RequestContext;
 use crate::settings::GuestKind;
 
 const KIND: &str = "virtiofs";
-/// The driver is loaded beside the first calls, see `init::modules`.
+/// The driver is loaded beside the first calls, see `init`.
 const DRIVER_WAIT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

@@ -1,14 +1,20 @@
-//! Start of the daemon, and the loop that accepts its connections.
+//! The agent's role: from options to a running daemon, and the loop that accepts its connections.
 
 use std::io;
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Agent, EventListeners, GuestIdentity};
-use crate::carrier::GuestCarrier;
+use super::{Agent, EventListeners, GuestIdentity, SHUTDOWN_STATUS};
+use crate::args::{AgentArgs, LinkPort};
+use crate::carrier::virtio::Virtio;
+use crate::carrier::vsock::Vsock;
+use crate::carrier::{GuestCarrier, Unix};
 use crate::contain::{Contain, cgroup, reaper};
 use crate::files::operation::FileOperations;
 use crate::freeze::Freezer;
@@ -16,7 +22,64 @@ use crate::identity::Persona;
 use crate::jobs::{self, JobsFolder};
 use crate::session::{self, StreamKind};
 use crate::settings::{AgentSettings, GuestKind};
+use crate::sys::{descriptors, memory, signals};
 use crate::tasks::{self, GuestTasks};
+
+/// Threads for disks at once: a guest has few CPUs and one disk.
+const BLOCKING_THREADS: usize = 4;
+/// How long the link's device may take to appear.
+const DEVICE_WAIT: Duration = Duration::from_secs(10);
+
+/// Any role's failure to start; said and then the process ends.
+pub type RoleFailure = Box<dyn std::error::Error>;
+
+/// The daemon's runtime: one thread, and a few for disks.
+///
+/// # Errors
+/// When the kernel has no epoll or threads left.
+pub fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build()
+}
+
+/// Runs the daemon until the host orders a shutdown.
+///
+/// # Errors
+/// When it cannot start.
+pub fn run(args: AgentArgs) -> Result<ExitCode, RoleFailure> {
+    memory::keep_freed_memory();
+    signals::restore_defaults();
+    descriptors::close_on_exec();
+    let inherited = match args.link {
+        LinkPort::UnixFd(fd) => Some(descriptors::inherited(fd)?),
+        _ => None,
+    };
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let agent = Agent::start(AgentSettings {
+            token_hash: args.token_hash,
+            exe: Path::new("/proc/self/exe").to_path_buf(),
+            state_dir: args.state_dir,
+            run_dir: args.run_dir,
+            place: args.place,
+            cgroup_root: args.cgroup_root,
+        })
+        .await?;
+        match (args.link, inherited) {
+            (LinkPort::Virtio, _) => agent.serve(Virtio::open(DEVICE_WAIT).await?).await,
+            (LinkPort::Vsock(cids), _) => {
+                agent.serve(Vsock::bind(crate::carrier::vsock::PORT, cids)?).await;
+            }
+            (LinkPort::UnixPath(path), _) => agent.serve(Unix::bind(&path, args.peer_uids)?).await,
+            (LinkPort::UnixFd(_), Some(fd)) => {
+                agent.serve(Unix::inherited(fd, args.peer_uids)?).await;
+            }
+            (LinkPort::UnixFd(_), None) => {}
+        }
+        Ok::<_, RoleFailure>(())
+    })?;
+    runtime.shutdown_background();
+    Ok(ExitCode::from(SHUTDOWN_STATUS))
+}
 
 /// Connections served at once; the next waits to be accepted.
 const MAX_CONNECTIONS: usize = 8;
@@ -58,7 +121,7 @@ impl Agent {
             stopping: CancellationToken::new(),
             settings,
         });
-        jobs::watch::all(&agent);
+        jobs::watch_all(&agent);
         tasks::run::resume(&agent);
         Ok(agent)
     }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::GuestCarrier;
 use crate::session::StreamKind;
-use crate::sys::watched;
+use crate::sys::descriptors;
 
 /// The port's name, as the host gives it to its device.
 pub const PORT_NAME: &str = "hivekeep.0";
@@ -113,7 +113,7 @@ pub struct PortHalf {
 impl PortHalf {
     fn of(port: &File, interest: Interest) -> io::Result<Self> {
         let port = Arc::new(port.try_clone()?);
-        let watched = Some(watched::shared(port.clone(), interest)?);
+        let watched = Some(descriptors::shared(port.clone(), interest)?);
         Ok(Self { port, interest, watched })
     }
 
@@ -128,7 +128,7 @@ impl PortHalf {
             return Ok(true);
         }
         self.watched = None;
-        self.watched = Some(watched::shared(self.port.clone(), self.interest)?);
+        self.watched = Some(descriptors::shared(self.port.clone(), self.interest)?);
         Ok(false)
     }
 }

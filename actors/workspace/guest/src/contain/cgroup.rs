@@ -14,10 +14,10 @@ use hivekeep_protocol::Exit;
 use rustix::process::Pid;
 use tokio::io::unix::AsyncFd;
 
-use super::outputs::{self, OutputReaders};
-use super::{Error, collect, raw, wait_for};
+use super::{Error, OutputReaders, collect, raw, wait_for};
+use crate::contain;
+use crate::sys::descriptors;
 use crate::sys::spawn::{Program, Stdio, spawn};
-use crate::sys::watched;
 
 /// Idle cgroups that are kept; more are removed after use.
 const MAX_IDLE: usize = 16;
@@ -112,11 +112,11 @@ impl CgroupPool {
         cgroup: Cgroup,
         program: &Program,
     ) -> Result<(Member, OutputReaders), Error> {
-        let (readers, writers) = outputs::pipes().inspect_err(|_| remove(&cgroup.dir))?;
+        let (readers, writers) = contain::pipes().inspect_err(|_| remove(&cgroup.dir))?;
         let stdio = writers.stdio(self.0.null.as_fd());
         let stdio = Stdio { cgroup: Some(cgroup.procs.as_fd()), ..stdio };
         let started = spawn(program, &stdio).map_err(Error::from);
-        let started = started.and_then(|it| Ok((it.pid, watched::readable(it.pidfd)?)));
+        let started = started.and_then(|it| Ok((it.pid, descriptors::readable(it.pidfd)?)));
         let (pid, pidfd) = started.inspect_err(|_| remove(&cgroup.dir))?;
         let (cgroup, pool, exit) = (Some(cgroup), self.clone(), None);
         let (killed, kill_sent, empty) = (0, false, false);

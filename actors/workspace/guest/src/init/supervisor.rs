@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::agent::SHUTDOWN_STATUS;
+use crate::sys::signals::{self, kill_everyone};
 use crate::sys::spawn::{Program, Stdio, spawn};
-use crate::sys::{kill::kill_everyone, signals};
 
 /// Orders to stop: what busybox's and util-linux's halt, poweroff and reboot send.
 const STOP: [i32; 5] = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGPWR];

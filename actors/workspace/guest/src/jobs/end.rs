@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::dir::JobDir;
-use crate::contain::descend::{bearing, descendants};
+use crate::contain::reaper::{bearing, descendants};
 use crate::contain::{Contain, KILL_DEADLINE, cgroup};
-use crate::sys::kill::kill;
+use crate::sys::signals::kill;
 
 /// Longest wait for the effect of a signal.
 const SIGNAL_WAIT: Duration = Duration::from_millis(500);

@@ -21,14 +21,14 @@ use super::dir::{JobDir, JobEnd, JobSpec, Process, unix_ms};
 use super::input::{Input, Pty};
 use super::spool::{Kept, Spool};
 use super::{disk, end};
-use crate::contain::descend::descendants;
+use crate::contain::reaper::descendants;
 use crate::contain::{self, raw};
 use crate::exec::command::PreparedCommand;
 use crate::reap::ProcessTree;
 use crate::settings::SHUTDOWN_FILE;
-use crate::sys::kill::kill;
+use crate::sys::descriptors;
+use crate::sys::signals::{self, kill};
 use crate::sys::spawn::{self, EXTRA_FD, Program, StartedProcess, Stdio};
-use crate::sys::{fork, signals, stdio};
 
 /// Signals that do not end a shim.
 const BLOCKED: [i32; 7] = [
@@ -77,12 +77,12 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         crate::say!("job: needs its folder, the run folder and a cgroup");
         return ExitCode::from(2);
     };
-    let Ok(lock) = stdio::inherited(EXTRA_FD) else {
+    let Ok(lock) = descriptors::inherited(EXTRA_FD) else {
         crate::say!("job: started without its lock");
         return ExitCode::from(2);
     };
     signals::block(&BLOCKED);
-    if let Err(error) = fork::continue_in_child() {
+    if let Err(error) = spawn::continue_in_child() {
         crate::say!("job: {error}");
         return ExitCode::FAILURE;
     }

@@ -20,10 +20,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::dir::JobDir;
 use super::folder::disk;
-use super::{process, watch};
+use super::process;
 use crate::files::off_thread;
+use crate::jobs;
 use crate::session::call::{RequestContext, cancelled};
-use crate::sys::watched;
+use crate::sys::descriptors;
 
 /// Between two looks where the kernel gives no notices.
 const LOOK: Duration = Duration::from_millis(25);
@@ -40,7 +41,7 @@ pub async fn wait(cx: &RequestContext, asked: JobWait) -> Result<JobReport, Gues
     let deadline = Instant::now() + Duration::from_millis(wait_ms.min(limits::MAX_WAIT_MS));
     process::note_read(&job, &poll).await;
     let listener = cx.agent.news.listen(job.outputs());
-    let ended = watch::ended(&job);
+    let ended = jobs::ended(&job);
     tokio::pin!(ended);
     let mut shim_lives = true;
     loop {
@@ -115,7 +116,7 @@ impl OutputNews {
 impl Notices {
     fn begin() -> io::Result<Arc<Self>> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let notices = Arc::new(Self { fd: watched::readable(fd)?, folders: Mutex::default() });
+        let notices = Arc::new(Self { fd: descriptors::readable(fd)?, folders: Mutex::default() });
         tokio::spawn(notices.clone().spread());
         Ok(notices)
     }

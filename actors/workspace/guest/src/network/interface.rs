@@ -1,14 +1,16 @@
-//! The virtio interface: which it is, and its own address.
+//! The virtio interface: which it is, its own address, and the addresses and routes that it has.
 
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::message;
-use super::netlink::Netlink;
+use hivekeep_protocol::{GuestCode, GuestError, SetNetwork};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+
+use super::netlink::{self, Message, Netlink};
 use crate::files::io_error;
-use hivekeep_protocol::{GuestCode, GuestError};
 
 const INTERFACES: &str = "/sys/class/net";
 const VIRTIO_DEVICES: &str = "/sys/bus/virtio/devices";
@@ -17,7 +19,7 @@ const NETWORK_DEVICE: &str = "0x0001";
 /// Says `live` once a module has taken its devices up; not there for one that is built in. Before,
 /// an interface can be seen that its driver has not done with.
 const DRIVER_STATE: &str = "/sys/module/virtio_net/initstate";
-/// The driver is loaded beside the first calls, see `init::modules`.
+/// The driver is loaded beside the first calls, see `init`.
 const DRIVER_WAIT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -126,14 +128,14 @@ impl Interface {
 
     /// Takes it out of use: with it go its routes, its neighbours, and what waits to be sent.
     pub(super) fn take_down(&self, netlink: &mut Netlink) -> io::Result<()> {
-        let down = message::link(self.index, 0, libc::IFF_UP as u32);
+        let down = netlink::link(self.index, 0, libc::IFF_UP as u32);
         netlink.order(libc::RTM_NEWLINK, 0, &down)
     }
 
     /// Gives it an address of its own and brings it up.
     pub(super) fn bring_up(&self, netlink: &mut Netlink, mac: [u8; 6]) -> io::Result<()> {
         let flag = libc::IFF_UP as u32;
-        let up = message::link(self.index, flag, flag);
+        let up = netlink::link(self.index, flag, flag);
         let own = self.mac()? == mac;
         let up = if own { up } else { up.with(libc::IFLA_ADDRESS, &mac) };
         netlink.order(libc::RTM_NEWLINK, 0, &up)
@@ -147,6 +149,108 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
         *byte = bytes.next()??;
     }
     bytes.next().is_none().then_some(mac)
+}
+
+/// IPv4 addresses and routes that an interface was given.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Addresses with their prefix lengths.
+    pub(super) addresses: Vec<(Ipv4Addr, u8)>,
+    /// Routes, except for those that come with an address.
+    routes: Vec<Route>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Route {
+    table: u8,
+    prefix_len: u8,
+    gateway: Option<Ipv4Addr>,
+}
+
+impl Route {
+    fn default_by(gateway: Ipv4Addr) -> Self {
+        Self { table: libc::RT_TABLE_MAIN, prefix_len: 0, gateway: Some(gateway) }
+    }
+}
+
+impl Held {
+    pub(super) fn asked(asked: &SetNetwork) -> Self {
+        Self {
+            addresses: vec![(asked.address.into(), asked.prefix_len)],
+            routes: vec![Route::default_by(asked.gateway.into())],
+        }
+    }
+
+    pub(super) fn read(netlink: &mut Netlink, index: u32) -> io::Result<Self> {
+        let addresses = own_addresses(netlink, index)?;
+        let addresses =
+            addresses.iter().filter_map(|one| Some((local(one)?, one.head[1]))).collect();
+        let routes = netlink.list(libc::RTM_GETROUTE, &netlink::route(0, 0, 0))?;
+        let routes = routes.iter().filter(|one| given(one, index)).map(route).collect();
+        Ok(Self { addresses, routes })
+    }
+
+    /// Gateway of the default route.
+    pub(super) fn gateway(&self) -> Option<Ipv4Addr> {
+        let main = self.routes.iter().filter(|one| one.table == libc::RT_TABLE_MAIN);
+        main.filter(|one| one.prefix_len == 0).find_map(|one| one.gateway)
+    }
+}
+
+fn local(message: &Message) -> Option<Ipv4Addr> {
+    message.value(libc::IFA_LOCAL).map(Ipv4Addr::from_octets)
+}
+
+/// Whether a route leads over the interface and was not made by the kernel itself.
+fn given(message: &Message, index: u32) -> bool {
+    message.head[5] != libc::RTPROT_KERNEL
+        && message.value(libc::RTA_OIF) == Some(index.to_ne_bytes())
+}
+
+fn route(message: &Message) -> Route {
+    let gateway = message.value(libc::RTA_GATEWAY).map(Ipv4Addr::from_octets);
+    Route { table: message.head[4], prefix_len: message.head[1], gateway }
+}
+
+fn own_addresses(netlink: &mut Netlink, index: u32) -> io::Result<Vec<Message>> {
+    let mut all = netlink.list(libc::RTM_GETADDR, &netlink::address(0, 0))?;
+    all.retain(|one| one.number(4) == index);
+    Ok(all)
+}
+
+/// Addresses of all interfaces but the loopback.
+pub(super) fn all_addresses(netlink: &mut Netlink) -> io::Result<Vec<Ipv4Addr>> {
+    let all = netlink.list(libc::RTM_GETADDR, &netlink::address(0, 0))?;
+    Ok(all.iter().filter_map(local).filter(|address| !address.is_loopback()).collect())
+}
+
+/// Removes all addresses. Without the first of a network its others may go by themselves.
+pub(super) fn clear_addresses(netlink: &mut Netlink, index: u32) -> io::Result<()> {
+    for address in own_addresses(netlink, index)? {
+        match netlink.order(libc::RTM_DELADDR, 0, &address) {
+            Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Gives an interface that is up its address and the default route.
+pub(super) fn give_addresses(
+    netlink: &mut Netlink,
+    index: u32,
+    asked: &SetNetwork,
+) -> io::Result<()> {
+    let broadcast = u32::from_be_bytes(asked.address) | (u32::MAX >> asked.prefix_len);
+    let address = netlink::address(index, asked.prefix_len)
+        .with(libc::IFA_LOCAL, &asked.address)
+        .with(libc::IFA_ADDRESS, &asked.address)
+        .with(libc::IFA_BROADCAST, &broadcast.to_be_bytes());
+    netlink.order(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &address)?;
+    let route = netlink::route(0, libc::RT_TABLE_MAIN, libc::RTPROT_STATIC)
+        .with(libc::RTA_GATEWAY, &asked.gateway)
+        .with(libc::RTA_OIF, &index.to_ne_bytes());
+    netlink.order(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &route)
 }
 
 #[cfg(test)]

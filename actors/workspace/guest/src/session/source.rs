@@ -7,7 +7,7 @@ use hivekeep_protocol::{Decoder, Frame, HEADER_LEN, SyncScanner, begins_sync, li
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::StreamKind;
-use super::payload::Payload;
+use super::inflow::Payload;
 
 /// Size of the read buffer; small, so that little of a large frame is received to it instead of in place.
 const BUFFER_BYTES: usize = 16 * 1024;

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use hivekeep_guest::agent::Agent;
-use hivekeep_guest::carrier::unix::Unix;
-use hivekeep_guest::settings::{AgentSettings, GuestKind};
-use hivekeep_guest::tasks::log::TaskLog;
-use hivekeep_protocol::*;
-
 use super::{page, results, task};
 use crate::client::Host;
 use crate::guest::{BIN, Guest, TOKEN, eventually, runs, ways};
+use hivekeep_guest::agent::Agent;
+use hivekeep_guest::carrier::Unix;
+use hivekeep_guest::settings::{AgentSettings, GuestKind};
+use hivekeep_guest::tasks::log::TaskLog;
+use hivekeep_protocol::*;
 
 fn has_machine_id() -> bool {
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
