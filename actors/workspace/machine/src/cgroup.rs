@@ -5,21 +5,21 @@
 //! per machine. A controller that no hierarchy offers is reported with the reason, never ignored.
 
 mod detect;
-mod files;
 pub(super) mod programs;
-mod removal;
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-
-use super::facts::{CgroupVersion, Enforcement};
-use super::{AppliedLimits, Error};
+use std::time::{Duration, Instant};
 
 pub use detect::CgroupMounts;
-pub(super) use removal::kill_all;
+
+use crate::facts::{CgroupVersion, Enforcement};
+use crate::handle::ProcessId;
+use crate::process::Pinned;
+use crate::{AppliedLimits, Error};
 
 /// Resource that cgroups limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Cgroups {
                         CgroupVersion::V1 => drop(v1.insert(dir.clone())),
                         CgroupVersion::V2 => v2 = Some(dir.clone()),
                     }
-                    files::set(place.version, *controller, &dir, limits)
+                    detect::set(place.version, *controller, &dir, limits)
                 }
             };
             match made {
@@ -173,7 +173,7 @@ impl Cgroups {
 
     /// Kills what is still in the machine's groups and removes them. Blocks up to five seconds.
     pub fn remove(&self, machine: &str) -> Result<(), Error> {
-        self.dirs(machine).iter().try_for_each(|dir| removal::remove_dir(dir))
+        self.dirs(machine).iter().try_for_each(|dir| remove_dir(dir))
     }
 }
 
@@ -250,6 +250,61 @@ pub(super) struct Unified {
     pub(super) dir: OwnedFd,
     /// Open `cgroup.procs`, for kernels that cannot create a process in the group.
     pub(super) procs: OwnedFd,
+}
+
+/// Maximum time for leftovers of a killed machine to vanish.
+const EMPTY_WAIT: Duration = Duration::from_secs(5);
+
+impl Cgroups {
+    /// [`Cgroups::remove`] on a thread of its own, for callers that must not wait.
+    pub(crate) fn remove_aside(&self, machine: String) {
+        let cgroups = self.clone();
+        let removal = std::thread::Builder::new().name("cgroup-removal".into()).spawn(move || {
+            if let Err(error) = cgroups.remove(&machine) {
+                tracing::warn!(machine, %error, "its cgroup stays");
+            }
+        });
+        if let Err(error) = removal {
+            tracing::warn!(%error, "a cgroup stays");
+        }
+    }
+}
+
+/// Sends SIGKILL to everything in a group.
+pub(crate) fn kill_all(dir: &Path) {
+    if fs::write(dir.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    for pid in members(dir) {
+        let Ok(process) = ProcessId::of_pid(pid) else { continue };
+        // The pid may have become another process between reading and pinning: check again.
+        let Ok(pinned) = Pinned::open(process) else { continue };
+        if members(dir).contains(&pid) {
+            let _ = pinned.signal(rustix::process::Signal::KILL);
+        }
+    }
+}
+
+fn members(dir: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+fn remove_dir(dir: &Path) -> Result<(), Error> {
+    let end = Instant::now() + EMPTY_WAIT;
+    loop {
+        match fs::remove_dir(dir) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if Instant::now() >= end => {
+                return Err(Error::io("remove the cgroup", dir)(error));
+            }
+            Err(_) => {
+                kill_all(dir);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

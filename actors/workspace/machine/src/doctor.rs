@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cgroup::Cgroups;
-use super::cgroup::programs::ProgramGroups;
-use super::sandbox::Subordinates;
-use super::{Confinement, HostUser, Landlock, Options, probe_kvm, sandbox, tools, vm};
+use crate::cgroup::Cgroups;
+use crate::cgroup::programs::ProgramGroups;
+use crate::options;
+use crate::probe_kvm;
+use crate::sandbox::{self, Subordinates};
+use crate::vm;
+use crate::{Confinement, HostUser, Landlock, Options};
 
 /// Time limit of a trial of bubblewrap.
 const TRIAL: Duration = Duration::from_secs(5);
@@ -73,14 +76,15 @@ fn vsock() -> HostCheck {
 }
 
 fn program(what: &'static str, path: &Path, remedy: &str, package: &'static str) -> HostCheck {
-    let result = tools::find(path, remedy).and_then(|found| tools::version(&found));
+    let result =
+        options::find_program(path, remedy).and_then(|found| options::program_version(&found));
     let finding = HostCheck::new(what, result.map_err(|error| error.to_string()), remedy);
     HostCheck { package: (!finding.ok).then_some(package), ..finding }
 }
 
 /// Looks for the server of VMs' volumes.
 fn virtiofsd(options: &Options) -> HostCheck {
-    let found = tools::find(&options.virtiofsd_path, vm::VIRTIOFSD_REMEDY);
+    let found = options::find_program(&options.virtiofsd_path, vm::VIRTIOFSD_REMEDY);
     let result = found.map(|found| found.display().to_string());
     let result = result.map_err(|missing| format!("VMs mount no volumes: {missing}"));
     let finding = HostCheck::new("virtiofsd", result, vm::VIRTIOFSD_REMEDY);
@@ -90,7 +94,7 @@ fn virtiofsd(options: &Options) -> HostCheck {
 /// Checks user namespaces by a trial, as the user that sandboxes run as.
 fn user_namespaces(options: &Options) -> HostCheck {
     let trial = || -> Result<String, String> {
-        let bwrap = tools::find(&options.bwrap_path, sandbox::BWRAP_REMEDY)
+        let bwrap = options::find_program(&options.bwrap_path, sandbox::BWRAP_REMEDY)
             .map_err(|error| error.to_string())?;
         let mut command = Command::new(bwrap);
         command.args(["--unshare-all", "--ro-bind", "/", "/", "true"]).current_dir("/");
@@ -100,7 +104,8 @@ fn user_namespaces(options: &Options) -> HostCheck {
             command.uid(user.uid).gid(user.gid);
         }
         command.stdin(Stdio::null());
-        let tried = tools::output_within(&mut command, TRIAL).map_err(|error| error.to_string())?;
+        let tried =
+            options::output_within(&mut command, TRIAL).map_err(|error| error.to_string())?;
         match tried.status.success() {
             true => Ok("work for unprivileged users".into()),
             false => Err(tried.status.to_string()),

@@ -1,16 +1,24 @@
-//! Folders of a workspace: one for the time it runs, one for its disk, and one for its logs.
+//! Folders of a workspace: one for the time it runs, one for its disk, and one for its logs; and the Unix sockets that
+//! are bound in the first and served by the machine.
+//!
+//! A socket is bound before the machine starts and handed over as a descriptor, so the machine needs no right to the run
+//! folder. It begins to listen in the child after the user was switched: SO_PEERCRED then names the machine's user, and
+//! a connection attempt after the spawn is queued instead of refused.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use hivekeep_fs::remove_tree;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::plan::MachinePlan;
-use super::{Error, console};
+use crate::Error;
+use crate::console;
+use crate::plan::MachinePlan;
 
 /// Name of the marker that says whose folder it is; only a marked folder is ever removed. A
 /// symbolic link to the machine's uuid, which is made atomically even if the host crashes. Earlier
@@ -183,6 +191,25 @@ pub(super) async fn read_logs(folders: &MachineFolders) -> Result<MachineLogs, E
         })
     };
     tokio::task::spawn_blocking(read).await.map_err(Error::lost_task)?
+}
+
+/// Binds a stream socket that only the daemon's user may connect to. Replaces a stale one.
+pub(super) fn bind(path: &Path) -> Result<OwnedFd, Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::io("remove the stale socket", path)(error));
+        }
+        _ => {}
+    }
+    let bound = || -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(socket)
+    };
+    bound().map_err(Error::io("bind", path))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Fuzz targets: the first bytes of a layer of a guest's disk.
 
-use crate::layer::header;
+use crate::layer;
 
 /// Checks a header.
 pub fn layer_header(bytes: &[u8]) {
     if let Some(header) = bytes.first_chunk() {
-        let _ = header::check(header);
+        let _ = layer::check(header);
     }
 }
 

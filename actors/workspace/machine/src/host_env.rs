@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::cgroup::programs::ProgramGroups;
-use super::cgroup::{self, Cgroups};
-use super::exit::MachineExit;
-use super::folders::{self, MachineFolders};
-use super::handle::{MachineHandle, ProcessId};
-use super::options::{MachineUser, Options};
-use super::process::{Pinned, Watcher};
-use super::sandbox::{SandboxIds, Subordinates};
-use super::trash::Trash;
-use super::{Error, LogsOnDiscard, MachinePlan, MachineUsage, console, memory};
+use crate::cgroup::programs::ProgramGroups;
+use crate::cgroup::{self, Cgroups};
+use crate::console;
+use crate::exit::MachineExit;
+use crate::folders::{self, MachineFolders};
+use crate::handle::{MachineHandle, ProcessId};
+use crate::options::{MachineUser, Options};
+use crate::process::{self, Pinned, Watcher};
+use crate::sandbox::{SandboxIds, Subordinates};
+use crate::trash::Trash;
+use crate::{Error, LogsOnDiscard, MachinePlan, MachineUsage};
 
 /// Maximum time for a killed process to vanish.
 const KILL_WAIT: Duration = Duration::from_secs(10);
@@ -204,7 +205,7 @@ impl HostEnv {
     pub(super) async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error> {
         handle.verify_process()?;
         let handle = handle.clone();
-        let measure = move || MachineUsage::of(&memory::processes(&handle));
+        let measure = move || MachineUsage::of(&process::processes(&handle));
         tokio::task::spawn_blocking(measure).await.map_err(Error::lost_task)
     }
 }

@@ -31,22 +31,15 @@ pub mod fuzzing;
 mod handle;
 mod host_env;
 mod kvm;
-mod landlock;
 pub mod layer;
-mod memory;
-mod nic;
 mod options;
-mod pidfd;
 mod plan;
 mod process;
 pub mod qmp;
-mod refuse;
 pub mod sandbox;
 pub mod snapshot;
-mod sockets;
 mod spawn;
 pub mod sweep;
-mod tools;
 mod trash;
 pub mod vm;
 
@@ -54,22 +47,21 @@ use async_trait::async_trait;
 use hivekeep_kernel::ports::ForwardedPort;
 
 pub use cgroup::programs::{ProgramGroup, ProgramGroups};
-pub use error::{Error, ReattachError};
+pub use error::{Error, ReattachError, host_disk_full};
 pub use exit::{ExitHow, MachineExit};
 pub use facts::{
     AcceleratorKind, AppliedLimits, Capabilities, CapabilitySupport, CgroupVersion, Confinement,
-    DriverFacts, Enforcement, HostUser, Isolation,
+    DriverFacts, Enforcement, HostUser, Isolation, Landlock, LandlockExtent,
 };
 pub use folders::{LogsOnDiscard, MachineFolders, MachineLogs};
 pub use handle::{Endpoint, MachineHandle, ProcessId};
 pub use host_env::HostEnv;
 pub use kvm::{KvmVerdict, probe_kvm};
-pub use landlock::{Landlock, LandlockExtent};
-pub use memory::MachineUsage;
-pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
-pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VOLUME_TAG, VolumeMount};
-pub use refuse::host_disk_full;
+pub use plan::{
+    CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, Nic, NicEnd, VOLUME_TAG, VolumeMount,
+};
+pub use process::MachineUsage;
 pub use sandbox::ids_of_programs;
 pub use snapshot::{
     MachineMemory, MachineShape, ParkRequest, RamLocation, SaveRequest, SaveResult, SavedMemory,

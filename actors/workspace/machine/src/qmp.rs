@@ -3,8 +3,6 @@
 //! QEMU serves one client at a time and a second one waits, so the drivers connect for each request
 //! and close again; that is also why a later daemon finds the socket free.
 
-mod wire;
-
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,14 +13,12 @@ use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
-
-use wire::Incoming;
-pub use wire::QmpEvent;
 
 /// Maximum length of a line. QEMU's description of a disk names, for each layer, all layers below
 /// it: with eighty that is more than 1 MiB, and a disk has up to a hundred.
@@ -146,7 +142,7 @@ impl QmpClient {
         timeout: Duration,
     ) -> Result<Value, Error> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let line = wire::command(id, command, arguments);
+        let line = command_line(id, command, arguments);
         let (reply, answer) = oneshot::channel();
         let closed = || Error::Closed("QEMU hung up".into());
         let ask = async {
@@ -184,7 +180,7 @@ type Lines = Framed<UnixStream, LinesCodec>;
 
 async fn next(lines: &mut Lines) -> Result<Incoming, Error> {
     match lines.next().await {
-        Some(Ok(line)) => wire::parse(&line).map_err(|error| Error::Closed(error.to_string())),
+        Some(Ok(line)) => parse(&line).map_err(|error| Error::Closed(error.to_string())),
         Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
             Err(Error::Closed(format!("a line of more than {LINE_BYTES} bytes")))
         }
@@ -251,6 +247,76 @@ impl Pump {
             Incoming::Greeting => {}
         }
     }
+}
+
+/// Event in QEMU.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct QmpEvent {
+    /// Name, such as `SHUTDOWN` or `BLOCK_IO_ERROR`.
+    #[serde(rename = "event")]
+    pub name: String,
+    /// Data as QEMU's schema says for this event.
+    #[serde(default)]
+    pub data: Value,
+}
+
+/// Line from QEMU.
+#[derive(Debug, PartialEq)]
+enum Incoming {
+    Greeting,
+    Answer {
+        id: u64,
+        /// Result, or the error's class and description.
+        result: Result<Value, (String, String)>,
+    },
+    Event(QmpEvent),
+}
+
+/// Encodes a line to QEMU, without its end.
+fn command_line(id: u64, name: &str, arguments: Value) -> String {
+    let mut object = json!({ "execute": name, "id": id });
+    if !arguments.is_null() {
+        object["arguments"] = arguments;
+    }
+    object.to_string()
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "QMP")]
+    greeting: Option<Value>,
+    event: Option<String>,
+    #[serde(default)]
+    data: Value,
+    id: Option<u64>,
+    #[serde(rename = "return")]
+    done: Option<Value>,
+    error: Option<Refusal>,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    class: String,
+    desc: String,
+}
+
+fn parse(line: &str) -> Result<Incoming, serde_json::Error> {
+    use serde::de::Error;
+    let line: Line = serde_json::from_str(line)?;
+    if line.greeting.is_some() {
+        return Ok(Incoming::Greeting);
+    }
+    if let Some(name) = line.event {
+        return Ok(Incoming::Event(QmpEvent { name, data: line.data }));
+    }
+    let id = line.id.ok_or_else(|| serde_json::Error::custom("an answer without an id"))?;
+    let result = match (line.done, line.error) {
+        (_, Some(refusal)) => Err((refusal.class, refusal.desc)),
+        (Some(value), None) => Ok(value),
+        // `"return": null` reads as absent.
+        (None, None) => Ok(Value::Null),
+    };
+    Ok(Incoming::Answer { id, result })
 }
 
 #[cfg(test)]

@@ -8,33 +8,46 @@
 //! The machine's process is that process 1: with it dies everything in its pid namespace.
 //! Bubblewrap's outer half is a helper that only waits; `--die-with-parent` is not used, since a
 //! sandbox outlives the daemon.
+//!
+//! An ordinary user may not map the ids of a mount, and a contained root has rights over files of its own user only.
+//! So the tree is copied once for each subordinate user and given away; the next sandbox of the same user finds it. An
+//! existing copy is complete: it is made aside, flushed and renamed. Copies of trees that no longer exist are removed
+//! when the next copy is made.
+//!
+//! `.hivekeep-trees/ID/KEY/` beside the machines' disks has the copy, `tree`, and a link to its original, `source`. ID is
+//! the user's in the namespace, KEY is made of the source's path: a tree's path is made of its content, and is never
+//! another's.
 
 mod args;
-mod copies;
 mod ids;
 mod launch;
 mod layout;
-mod limits;
 mod subordinates;
-mod user;
 
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use async_trait::async_trait;
-
-use super::exit::{ExitHow, MachineExit};
-use super::host_env::{self, HostEnv};
-use super::process::Pinned;
-use super::{
-    AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Confinement, Driver,
-    DriverFacts, Error, Isolation, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan,
-    MachineUsage, ReattachError, tools,
-};
 
 pub(super) use ids::SandboxIds;
 pub use ids::ids_of_programs;
 pub(super) use layout::Layout;
 pub(super) use subordinates::{REMEDY as USERS_REMEDY, Subordinates};
+
+use crate::exit::{ExitHow, MachineExit};
+use crate::host_env::{self, HostEnv};
+use crate::options;
+use crate::process::Pinned;
+use crate::{
+    AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Confinement, Driver,
+    DriverFacts, Error, Isolation, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan,
+    MachineUsage, ReattachError,
+};
+use subordinates::Within;
 
 pub(super) const BWRAP_REMEDY: &str = "apt-get install bubblewrap";
 const GUEST_REMEDY: &str = "build hivekeep-guest and set guest_path";
@@ -51,8 +64,8 @@ pub struct SandboxDriver {
 impl SandboxDriver {
     /// Finds bubblewrap and the guest daemon. Blocks for some milliseconds.
     pub fn open(host_env: HostEnv) -> Result<Self, Error> {
-        let bwrap = tools::find(&host_env.options.bwrap_path, BWRAP_REMEDY)?;
-        let guest = tools::find(&host_env.options.guest_path, GUEST_REMEDY)?;
+        let bwrap = options::find_program(&host_env.options.bwrap_path, BWRAP_REMEDY)?;
+        let guest = options::find_program(&host_env.options.guest_path, GUEST_REMEDY)?;
         let mut cannot = vec![
             "limit disk: the overlay shares the host's file system".to_owned(),
             "save memory: there is no machine to save".to_owned(),
@@ -66,7 +79,7 @@ impl SandboxDriver {
         let facts = DriverFacts {
             accelerator: AcceleratorKind::Namespaces,
             accelerator_why: "processes of the host's kernel need none".into(),
-            program: tools::version(&bwrap)?,
+            program: options::program_version(&bwrap)?,
             carrier: CarrierKind::Unix,
             cgroup: host_env.cgroups.version(),
             cannot,
@@ -123,7 +136,7 @@ impl Driver for SandboxDriver {
         let (host_env, plan) = (self.host_env.clone(), plan.clone());
         let prepare = move || {
             host_env::make_folders(&plan)?;
-            make_overlay(&plan, &user::of(&host_env, &plan)?)
+            make_overlay(&plan, &args::of(&host_env, &plan)?)
         };
         tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
     }
@@ -187,7 +200,7 @@ fn overlay_dir(plan: &MachinePlan) -> PathBuf {
     plan.folders.disk_dir.join("overlay")
 }
 
-fn make_overlay(plan: &MachinePlan, user: &user::User) -> Result<(), Error> {
+fn make_overlay(plan: &MachinePlan, user: &args::User) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     let overlay = overlay_dir(plan);
     let make = |dir: &Path, mode: u32| -> Result<(), Error> {
@@ -207,6 +220,47 @@ fn make_overlay(plan: &MachinePlan, user: &user::User) -> Result<(), Error> {
     // The upper folder becomes the guest's root.
     make(&overlay.join("upper"), 0o755)?;
     make(&overlay.join("work"), 0o700)
+}
+
+const COPIES: &str = ".hivekeep-trees";
+const TREE: &str = "tree";
+const SOURCE: &str = "source";
+/// Name of a copy in the making; not a possible key.
+const FRESH: &str = ".new";
+
+/// Returns this user's copy; makes it if it is missing. Blocks for as long as copying takes. Each
+/// user has one sandbox, so that no two callers make the same copy.
+fn tree_of(users: &Subordinates, user: &Within, tree: &Path, disks: &Path) -> io::Result<PathBuf> {
+    let own = disks.join(COPIES).join(user.id.to_string());
+    let kept = own.join(&blake3::hash(tree.as_os_str().as_bytes()).to_hex()[..16]);
+    if kept.exists() {
+        return Ok(kept.join(TREE));
+    }
+    let fresh = own.join(FRESH);
+    let folder = |path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+    folder(&own)?;
+    remove_stale(users, &own)?;
+    folder(&fresh)?;
+    symlink(tree, fresh.join(SOURCE))?;
+    let copy = fresh.join(TREE);
+    users.run(Command::new("cp").args(["-a", "--reflink=auto", "--"]).arg(tree).arg(&copy))?;
+    // Clears set-user-id of programs: only one user exists there, and it owns them.
+    let owner = format!("{0}:{0}", user.id);
+    users.run(Command::new("chown").args(["-hR", &owner, "--"]).arg(&copy))?;
+    rustix::fs::syncfs(File::open(&own)?)?;
+    hivekeep_fs::rename(&fresh, &kept)?;
+    Ok(kept.join(TREE))
+}
+
+/// Removes incomplete copies that a crash left, and copies of trees that no longer exist.
+fn remove_stale(users: &Subordinates, own: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(own)? {
+        let entry = entry?;
+        if entry.file_name() == FRESH || !entry.path().join(SOURCE).exists() {
+            users.remove(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,25 +13,30 @@
 //! `fs.suid_dumpable` asks for them.
 //!
 //! Descriptors keep their numbers in the child, but for the three standard streams.
+//!
+//! The soft limit of open files (`RLIMIT_NOFILE`) is 1024 almost everywhere, for the sake of programs that call
+//! select(2) or go through all descriptors that they might have. The daemon does neither and has some open for each
+//! client and machine, so it raises its own; a machine starts with the one that the daemon was started with.
 
 mod birth;
 mod child;
-mod enclosure;
-mod open_files;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use self::child::Child;
-use super::cgroup::Door;
-use super::handle::ProcessId;
-use super::options::MachineUser;
-use super::{Error, ReattachError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-pub(super) use self::enclosure::Enclosure;
-pub use self::open_files::raise_open_files;
+use crate::cgroup::Door;
+use crate::handle::ProcessId;
+use crate::options::MachineUser;
+use crate::sandbox::Layout;
+use crate::vm::Export;
+use crate::{Error, ReattachError};
+use child::Child;
 
 /// Parameters of a program to be started.
 pub(super) struct Spawn {
@@ -120,6 +125,73 @@ pub(super) fn reachable(path: &Path, user: MachineUser) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Namespaces of a child's own.
+pub(crate) enum Enclosure {
+    /// Mounts of a sandbox.
+    Sandbox(Layout),
+    /// Single folder, for a server of files.
+    Export(Export),
+}
+
+impl Enclosure {
+    /// Makes and enters the namespaces. Runs between fork and exec: takes no lock and allocates nothing.
+    fn enter(&self) -> io::Result<()> {
+        match self {
+            Self::Sandbox(layout) => layout.enter(),
+            Self::Export(export) => export.enter(),
+        }
+    }
+
+    /// Id of the machine's user in the namespace that is entered, for user and group alike.
+    fn id_within(&self) -> Option<u32> {
+        match self {
+            Self::Sandbox(layout) => layout.id_within(),
+            Self::Export(_) => Some(Export::ID_WITHIN),
+        }
+    }
+
+    /// True if the program is root of the user namespace that is entered, and needs what that
+    /// may. Outside of it, it may nothing.
+    fn is_root_within(&self) -> bool {
+        match self {
+            Self::Sandbox(layout) => layout.is_root_within(),
+            Self::Export(_) => true,
+        }
+    }
+
+    /// Variable of the environment by which the program is known later.
+    fn mark(&self) -> Option<&OsStr> {
+        match self {
+            Self::Sandbox(_) => None,
+            Self::Export(export) => Some(export.mark()),
+        }
+    }
+}
+
+/// Limit with which the daemon was started; empty as long as nothing was raised.
+static FOUND: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises this process's soft limit to the hard one; returns both earlier values. `None` is no
+/// limit.
+///
+/// # Errors
+/// As setrlimit(2).
+pub fn raise_open_files() -> io::Result<[Option<u64>; 2]> {
+    let found = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found })?;
+    let answer = [found.current, found.maximum];
+    let _raised_before = FOUND.set(found);
+    Ok(answer)
+}
+
+/// Restores the first limit. Runs between fork and exec: takes no lock and allocates nothing.
+fn lower() -> io::Result<()> {
+    match FOUND.get() {
+        Some(found) => Ok(setrlimit(Resource::Nofile, *found)?),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cgroup::programs;
-use super::handle::ProcessId;
-use super::host_env::HostEnv;
-use super::{Error, folders, memory};
+use crate::Error;
+use crate::cgroup::programs;
+use crate::folders;
+use crate::handle::ProcessId;
+use crate::host_env::HostEnv;
+use crate::process;
 
 /// Variable that carries the tag into a sandbox's environment.
 pub(super) const TAG_VARIABLE: &str = "HIVEKEEP_MACHINE";
@@ -128,7 +130,7 @@ impl Sweeper {
 
     fn processes(&self, known: &HashSet<String>) -> Vec<Leftover> {
         let mut found = Vec::new();
-        for pid in memory::all_pids() {
+        for pid in process::all_pids() {
             let Ok(process) = ProcessId::of_pid(pid) else { continue };
             let words = ["cmdline", "environ"].map(|file| read_words(pid, file));
             let ours = words.iter().flatten().find_map(|word| workspace_of(word, &self.run_root));

@@ -6,8 +6,6 @@
 
 mod args;
 mod control;
-mod forwards;
-mod helpers;
 mod launch;
 mod nic;
 mod park;
@@ -15,7 +13,6 @@ mod ram;
 mod save;
 mod snapshots;
 mod tap;
-mod tsc;
 mod vhost;
 mod volumes;
 
@@ -27,16 +24,21 @@ use async_trait::async_trait;
 use hivekeep_kernel::ports::ForwardedPort;
 use serde_json::Value;
 
-use super::exit::MachineExit;
-use super::host_env::{self, HostEnv};
-use super::options::{Accelerator, CarrierChoice};
-use super::{
+pub(super) use volumes::{Export, REMEDY as VIRTIOFSD_REMEDY};
+
+use crate::console;
+use crate::exit::MachineExit;
+use crate::folders;
+use crate::host_env::{self, HostEnv};
+use crate::kvm;
+use crate::layer;
+use crate::options::{self, Accelerator, CarrierChoice};
+use crate::qmp;
+use crate::{
     AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Driver, DriverFacts, Error,
     Isolation, KvmVerdict, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan,
-    MachineUsage, Options, ReattachError, Snapshots, console, folders, layer, qmp, tools,
+    MachineUsage, Options, ReattachError, Snapshots,
 };
-
-pub(super) use volumes::{Export, REMEDY as VIRTIOFSD_REMEDY};
 
 const QMP_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const QEMU_REMEDY: &str = "apt-get install qemu-system-x86";
@@ -67,7 +69,7 @@ impl VmDriver {
         make_overlay: OverlayMaker,
     ) -> Result<Self, Error> {
         let options = &host_env.options;
-        let qemu = tools::find(&options.qemu_path, QEMU_REMEDY)?;
+        let qemu = options::find_program(&options.qemu_path, QEMU_REMEDY)?;
         let accelerator = choose_accelerator(options.accelerator, kvm)?;
         let carrier = choose_carrier(options)?;
         let mut cannot = Vec::new();
@@ -85,7 +87,7 @@ impl VmDriver {
                 Accelerator::Tcg => "accelerator = \"tcg\"".into(),
                 Accelerator::Auto | Accelerator::Kvm => kvm.reason.clone(),
             },
-            program: tools::version(&qemu)?,
+            program: options::program_version(&qemu)?,
             carrier,
             cgroup: host_env.cgroups.version(),
             cannot,
@@ -98,7 +100,7 @@ impl VmDriver {
             several_users: CapabilitySupport::Yes,
             volumes: volumes::support(options),
         };
-        let tsc_khz = if accelerator == AcceleratorKind::Tcg { tsc::measure_khz() } else { 0 };
+        let tsc_khz = if accelerator == AcceleratorKind::Tcg { kvm::measure_khz() } else { 0 };
         let images = ram::RamCache::default();
         Ok(Self { host_env, qemu, accelerator, tsc_khz, make_overlay, images, facts, capabilities })
     }
@@ -114,7 +116,7 @@ impl VmDriver {
         let drain = console::drain(folders.console_socket(), folders.console_log());
         let mut tasks = vec![tokio::spawn(drain).abort_handle()];
         for helper in &handle.helpers {
-            let end = helpers::end_with(self.host_env.clone(), handle.clone(), *helper);
+            let end = vhost::end_with(self.host_env.clone(), handle.clone(), *helper);
             tasks.push(tokio::spawn(end).abort_handle());
         }
         self.host_env.begin_beside(handle, tasks);
@@ -206,7 +208,7 @@ impl Driver for VmDriver {
         handle: &MachineHandle,
         wanted: &[ForwardedPort],
     ) -> Result<(), Error> {
-        forwards::set(&control_of_nic(handle).await?, wanted).await
+        nic::set(&control_of_nic(handle).await?, wanted).await
     }
 
     async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error> {
@@ -251,7 +253,7 @@ fn choose_carrier(options: &Options) -> Result<CarrierKind, Error> {
             detail: "modprobe vhost_vsock, or choose another carrier".into(),
         }),
         (CarrierChoice::VhostUserVsock, _) => {
-            tools::find(&options.vhost_device_vsock_path, vhost::REMEDY)?;
+            options::find_program(&options.vhost_device_vsock_path, vhost::REMEDY)?;
             Ok(CarrierKind::VhostUserVsock)
         }
     }

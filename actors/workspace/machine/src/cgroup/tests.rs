@@ -1,6 +1,5 @@
 use super::programs::ProgramGroups;
-use super::removal::members;
-use super::*;
+use super::{members, *};
 
 const LIMITS: CgroupLimits = CgroupLimits { memory_bytes: Some(256 << 20), vcpus: 2, pids: 50 };
 

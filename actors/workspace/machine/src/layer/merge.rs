@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::header::{self, virtual_size};
-use super::{Error, publish};
-use crate::tools;
+use super::{Error, publish, virtual_size};
+use crate::layer;
+use crate::options;
 
 /// Time limit, for the largest disk on a slow host.
 const WAIT: Duration = Duration::from_secs(1800);
@@ -35,13 +35,13 @@ pub fn merge(
     if into.exists() {
         return Ok(());
     }
-    let qemu_img = tools::find(Path::new("qemu-img"), "apt-get install qemu-utils")?;
+    let qemu_img = options::find_program(Path::new("qemu-img"), "apt-get install qemu-utils")?;
     virtual_size(child).map_err(Error::io("read the header of", child))?;
     publish(into, |fresh| {
         copy(frozen, fresh, wanted)?;
         // A disk's lowest layer may name its image. The file below a layer is given to QEMU
         // instead.
-        let size_bytes = header::without_backing(fresh)?;
+        let size_bytes = layer::without_backing(fresh)?;
         // Something must be below the copy: where nothing is, qemu-img leaves zeroes out, and the
         // layer that the copy is put on later would show through.
         let below = json!({ "driver": "null-co", "size": size_bytes, "read-zeroes": true });

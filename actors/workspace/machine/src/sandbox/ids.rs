@@ -4,6 +4,8 @@
 //! the machine's range, so what they own is nobody's anywhere else. A volume outlives machines: its
 //! files have ids of the first range, which no machine has, and root's are root's, as they are where
 //! only root is mapped.
+//!
+//! The resource limits of what runs in a sandbox are beside them: those that count for an id.
 
 use std::fs;
 use std::io;
@@ -11,8 +13,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use hivekeep_confine::idmap::{Extent, NamespaceOwner, namespace_of, owned_namespace};
+use rustix::process::{Resource, getrlimit};
 
-use super::limits::counted_limits;
 use crate::options::{MachineUser, Options};
 
 /// Number of ids of each range.
@@ -83,7 +85,7 @@ impl SandboxIds {
     }
 
     /// First id of the range behind all machines', which programs of the operator's have.
-    pub(crate) fn of_programs(&self) -> u32 {
+    fn of_programs(&self) -> u32 {
         self.first + (self.machines + 1) * IDS
     }
 
@@ -136,6 +138,36 @@ fn given(
     let number = |field: usize| words.get(field).and_then(|word| word.trim().parse::<u32>().ok());
     let count = count.map_or(Some(1), number);
     number(from).zip(count).is_some_and(|(from, count)| count > 0 && overlaps(from, count))
+}
+
+/// Limits of setrlimit(2) besides that of processes. From Linux 5.14 on, the last three and the
+/// limit of processes are counted per user namespace, and so do not reduce those of other processes
+/// of the same user.
+pub(super) const RLIMITS: [(&str, u64); 5] = [
+    // The value that commands have in a VM.
+    ("nofile", 65_536),
+    // No core files; and not 0, for which the kernel still runs the host's core handler.
+    ("core", 1),
+    // The kernel's own defaults.
+    ("memlock", 8 << 20),
+    ("msgqueue", 819_200),
+    // A small part of what the kernel gives a user of the host.
+    ("sigpending", 4096),
+];
+
+/// Limits that a user namespace has as a whole, by their numbers; where the daemon has less, the limit stays
+/// at that.
+fn counted_limits(max_processes: u32) -> [(libc::c_uint, u64); 4] {
+    let [_, _, (_, memlock), (_, msgqueue), (_, sigpending)] = RLIMITS;
+    [
+        (libc::RLIMIT_MEMLOCK, Resource::Memlock, memlock),
+        (libc::RLIMIT_MSGQUEUE, Resource::Msgqueue, msgqueue),
+        (libc::RLIMIT_SIGPENDING, Resource::Sigpending, sigpending),
+        (libc::RLIMIT_NPROC, Resource::Nproc, max_processes.into()),
+    ]
+    .map(|(number, resource, most)| {
+        (number, getrlimit(resource).maximum.unwrap_or(u64::MAX).min(most))
+    })
 }
 
 #[cfg(test)]

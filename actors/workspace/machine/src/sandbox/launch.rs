@@ -11,15 +11,18 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 
 use super::args::{self, Sandbox};
-use super::{Layout, SandboxDriver, copies, layout, overlay_dir, user};
+use super::{Layout, SandboxDriver, layout, overlay_dir};
 use crate::cgroup::CgroupLimits;
+use crate::console;
+use crate::folders;
 use crate::handle::{Endpoint, ProcessId, boot_id};
 use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
+use crate::sandbox;
 use crate::spawn::{self, Enclosure, Spawn};
 use crate::{
     AppliedLimits, CarrierKind, Enforcement, Error, Isolation, LaunchedMachine, MachineHandle,
-    MachinePlan, console, folders, sockets,
+    MachinePlan,
 };
 
 /// Wait between the end of process 1 and that of bubblewrap's outer half.
@@ -113,7 +116,7 @@ impl Starter {
     fn start(self) -> Result<Started, Failure> {
         let plan = &self.plan;
         let options = &self.host_env.options;
-        let machine = user::of(&self.host_env, plan)?;
+        let machine = args::of(&self.host_env, plan)?;
         let user = machine.host;
         let tree = MachinePlan::image(&plan.images.rootfs_tree, "tree of its root file system")?;
         let own_tree = self.copy_of(tree, &machine)?;
@@ -140,7 +143,7 @@ impl Starter {
             group.require()?;
         }
         let link_path = plan.folders.link_socket();
-        let link = sockets::bind(&link_path)?;
+        let link = folders::bind(&link_path)?;
         let console = console::make_pipe(&plan.folders.console_pipe())?;
         let (info, info_writer) = pipe_with(PipeFlags::CLOEXEC)
             .map_err(|error| Error::io("make a pipe for", &self.bwrap)(error.into()))?;
@@ -186,13 +189,13 @@ impl Starter {
     }
 
     /// Copy of the tree for a subordinate user.
-    fn copy_of(&self, tree: &Path, machine: &user::User) -> Result<Option<PathBuf>, Error> {
+    fn copy_of(&self, tree: &Path, machine: &args::User) -> Result<Option<PathBuf>, Error> {
         let (Some(within), Ok(users)) = (&machine.within, &self.host_env.subordinates) else {
             return Ok(None);
         };
         let disk = &self.plan.folders.disk_dir;
         let disks = disk.parent().unwrap_or(disk);
-        let copy = copies::tree_of(users, within, tree, disks);
+        let copy = sandbox::tree_of(users, within, tree, disks);
         copy.map(Some).map_err(Error::io("copy for the sandbox's user", tree))
     }
 

@@ -4,7 +4,7 @@
 //! Inside a sandbox's user namespace only the machine's own user exists, and a contained root has
 //! no rights over files of anybody else. So the tree is mounted with an id map (mount_setattr(2),
 //! MOUNT_ATTR_IDMAP) in which root's files are that user's, read-only. A daemon that is not root
-//! has a copy of the tree for each such user instead, see [`super::copies`]. The tree, the overlay
+//! has a copy of the tree for each such user instead, see [`crate::sandbox`]. The tree, the overlay
 //! and the guest daemon are bound below `/run` of a mount namespace of the sandbox alone: no mount
 //! is left on the host when the sandbox ends, by whatever cause, and the modes of the daemon's own
 //! folders do not matter.
@@ -26,8 +26,8 @@ use std::path::Path;
 use hivekeep_confine::idmap::user_namespace_of;
 use hivekeep_confine::mounts::{self, done, mount, move_mount, open_tree};
 
+use super::args::User;
 use super::subordinates::Within;
-use super::user::User;
 use crate::{MAX_VOLUMES, VolumeMount};
 
 /// Mount points of the parts.

@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::options::MachineUser;
-use crate::tools;
 use hivekeep_confine::idmap::namespace_mapped_by;
+
+use crate::options::{self, MachineUser};
 
 /// Advice on how to get such users.
 pub(crate) const REMEDY: &str = "run the daemon as root, as docs/hivekeep.service does, \
@@ -59,7 +59,7 @@ impl Subordinates {
             return Err("the daemon is root, and needs none".into());
         }
         for program in ["getsubids", "newuidmap", "newgidmap"] {
-            let found = tools::find(Path::new(program), "package uidmap");
+            let found = options::find_program(Path::new(program), "package uidmap");
             found.map_err(|error| error.to_string())?;
         }
         let name = output_of(Command::new("id").arg("-un"))?.trim().to_owned();
@@ -149,7 +149,8 @@ fn output_within(command: &mut Command, limit: Duration) -> Result<String, Strin
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |why: String| format!("{program}: {why}");
     command.stdin(Stdio::null());
-    let output = tools::output_within(command, limit).map_err(|error| failed(error.to_string()))?;
+    let output =
+        options::output_within(command, limit).map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         return Err(failed(match complaint.lines().next() {

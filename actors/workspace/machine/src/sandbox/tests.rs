@@ -1,6 +1,15 @@
 //! Real bubblewrap runs. `TEST_HIVEKEEP_GUEST` names the static guest daemon; without it a shell
 //! script stands in for the tests that only need processes.
 
+use std::time::Duration;
+
+use super::*;
+use crate::fake;
+use crate::options::MachineUser;
+use crate::process;
+use crate::trash;
+use crate::{Endpoint, ExitHow, Landlock, LandlockExtent, Options};
+
 macro_rules! or_skip {
     ($bench:expr) => {
         match $bench {
@@ -12,12 +21,6 @@ macro_rules! or_skip {
 
 mod ordinary;
 mod several;
-
-use std::time::Duration;
-
-use super::*;
-use crate::options::MachineUser;
-use crate::{Endpoint, ExitHow, Landlock, LandlockExtent, Options, fake, memory, trash};
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -43,7 +46,7 @@ fn bench(guest: &Path) -> Result<Bench, Error> {
 
 /// A bench over a tree of a static busybox alone.
 fn bench_of_busybox() -> Result<Bench, String> {
-    let busybox = tools::find(Path::new("busybox"), "apt-get install busybox-static")
+    let busybox = options::find_program(Path::new("busybox"), "apt-get install busybox-static")
         .map_err(|error| error.to_string())?;
     let program = std::fs::read(&busybox).unwrap();
     if program.windows(9).take(8192).any(|bytes| bytes == b"/ld-linux") {
@@ -102,7 +105,7 @@ async fn killing_process_one_kills_everything_in_it() {
     driver.reattach(&handle).await.unwrap();
     let all_up = async {
         loop {
-            let inside = memory::processes(&handle);
+            let inside = process::processes(&handle);
             // Both halves of bubblewrap, and two sleeps.
             if inside.len() >= 4 {
                 return inside;
@@ -229,7 +232,7 @@ async fn kill_the_agent(handle: &MachineHandle) {
     }
     let line = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let is_agent = |pid: &i32| line(pid).starts_with(b"hivekeep-guest\0agent\0");
-    let agent = memory::processes(handle).into_iter().find(is_agent).expect("an agent");
+    let agent = process::processes(handle).into_iter().find(is_agent).expect("an agent");
     let agent = rustix::process::Pid::from_raw(agent).unwrap();
     rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
 }
@@ -255,7 +258,7 @@ async fn the_console_is_no_file_and_waits_for_the_next_daemon() {
     let _guard = fake::EndsWithTest::of(&handle);
     kill_the_agent(&handle).await;
     console_says(driver, plan, 1).await;
-    for pid in memory::processes(&handle) {
+    for pid in process::processes(&handle) {
         if handle.helpers.iter().any(|helper| helper.pid == pid) {
             continue;
         }

@@ -13,7 +13,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
 
-use super::{Enclosure, Spawn, open_files};
+use super::{Enclosure, Spawn};
+use crate::spawn;
 
 /// Environment of a machine's program, complete.
 const ENVIRONMENT: [&str; 2] =
@@ -86,7 +87,7 @@ impl Child {
             rustix::io::write(tasks, b"0")?;
         }
         default_signals();
-        open_files::lower()?;
+        spawn::lower()?;
         self.hand_over()?;
         rustix::process::setsid()?;
         rustix::process::chdir(c"/")?;

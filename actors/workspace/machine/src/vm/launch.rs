@@ -8,8 +8,9 @@ use uuid::Uuid;
 
 use super::args::{self, Fds, Machine, Processor};
 use super::ram::{self, Sealed};
-use super::{VmDriver, control, folders, nic, qmp, tap, vhost, volumes};
+use super::{VmDriver, control, nic, qmp, tap, vhost, volumes};
 use crate::cgroup::CgroupLimits;
+use crate::folders;
 use crate::handle::{Endpoint, ProcessId, boot_id};
 use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
@@ -17,7 +18,6 @@ use crate::spawn::{self, Spawn};
 use crate::{
     AcceleratorKind, AppliedLimits, CarrierKind, Enforcement, Error, Isolation, LaunchedMachine,
     MachineHandle, MachineMemory, MachinePlan, MachineShape, NicEnd, RamLocation, SharedImage,
-    sockets,
 };
 
 /// Device of the kernel's side of AF_VSOCK guests.
@@ -268,7 +268,7 @@ impl Starter {
         match plan.carrier {
             CarrierKind::VirtioSerial => {
                 let path = plan.folders.link_socket();
-                let socket = sockets::bind(&path)?;
+                let socket = folders::bind(&path)?;
                 Ok((socket, Endpoint::VirtioSerial { path, peer_uid }, Vec::new()))
             }
             CarrierKind::Vsock => {
@@ -316,8 +316,8 @@ impl Inherited {
         Ok(Fds {
             layers,
             ram: self.add(ram),
-            qmp: self.add(sockets::bind(&plan.folders.qmp())?),
-            console: self.add(sockets::bind(&plan.folders.console_socket())?),
+            qmp: self.add(folders::bind(&plan.folders.qmp())?),
+            console: self.add(folders::bind(&plan.folders.console_socket())?),
             top: self.add(spawn::open_for(&disk.top, true)?.0),
             base: self.add(spawn::open_for(base, false)?.0),
             kernel: self.add(spawn::open_for(kernel, false)?.0),

@@ -3,6 +3,9 @@
 //! What a guest was offered depends on the host's end: only a tap's frames come with the header
 //! that leaves checksums and segments to the other side. A state that was saved with it can only
 //! be loaded where there is such an end again. One without can be loaded with any.
+//!
+//! QEMU changes the forwards of a user-mode network by its commands for people, whose answers are prose. What counts is
+//! its table of them, read before and after.
 
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
@@ -10,13 +13,14 @@ use std::sync::Arc;
 
 use hivekeep_kernel::ports::{ForwardedPort, InterfaceSettings, Transport};
 
-use super::tap;
-use crate::nic::{mac_text, network};
+use super::control::Control;
+use super::{qmp, tap};
+use crate::plan::{mac_text, network};
 use crate::snapshot::SavedNic;
 use crate::{Error, MachinePlan, Nic, NicEnd};
 
 /// QEMU's ids of the network backend and of the device.
-pub(super) const CABLE: &str = "net";
+const CABLE: &str = "net";
 pub(super) const NIC: &str = "nic";
 /// The kind of device, which is part of a machine's shape. The guest is not asked to announce
 /// itself after a restore: it would do so as the machine that was saved.
@@ -53,7 +57,7 @@ fn user(place: &InterfaceSettings, forwards: &[ForwardedPort]) -> String {
 }
 
 /// The host's part of a forward, as QEMU writes it.
-pub(super) fn host_end(forward: &ForwardedPort) -> String {
+fn host_end(forward: &ForwardedPort) -> String {
     let transport = match forward.transport {
         Transport::Tcp => "tcp",
         Transport::Udp => "udp",
@@ -62,7 +66,7 @@ pub(super) fn host_end(forward: &ForwardedPort) -> String {
 }
 
 /// `guest` may be empty for the guest that QEMU was started with.
-pub(super) fn rule(forward: &ForwardedPort, guest: impl std::fmt::Display) -> String {
+fn rule(forward: &ForwardedPort, guest: impl std::fmt::Display) -> String {
     format!("{}-{guest}:{}", host_end(forward), forward.guest_port)
 }
 
@@ -99,6 +103,59 @@ pub(super) fn fit(plan: &MachinePlan, saved: SavedNic) -> Result<MachinePlan, Er
         }
     };
     Ok(MachinePlan { nic, ..plan.clone() })
+}
+
+/// [`crate::Driver::set_forwards`].
+pub(super) async fn set(control: &Control, wanted: &[ForwardedPort]) -> Result<(), Error> {
+    let mut said = String::new();
+    let before = table(control).await?;
+    for gone in before.iter().filter(|one| !wanted.contains(one)) {
+        let command = format!("hostfwd_remove {CABLE} {}", host_end(gone));
+        said.push_str(&control.monitor(&command).await?);
+    }
+    for new in wanted.iter().filter(|one| !before.contains(one)) {
+        let command = format!("hostfwd_add {CABLE} {}", rule(new, ""));
+        said.push_str(&control.monitor(&command).await?);
+    }
+    let after = table(control).await?;
+    let missing = wanted.iter().find(|one| !after.contains(one));
+    let left = after.iter().find(|one| !wanted.contains(one));
+    match missing.or(left) {
+        None => Ok(()),
+        Some(one) => {
+            let rule = rule(one, "");
+            let description = format!("the forward {rule} did not change: {}", said.trim());
+            let class = "hostfwd".into();
+            Err(qmp::Error::Refused { class, description }.into())
+        }
+    }
+}
+
+async fn table(control: &Control) -> Result<Vec<ForwardedPort>, Error> {
+    Ok(parse(&control.monitor("info usernet").await?))
+}
+
+/// The forwards among the connections that `info usernet` lists.
+fn parse(text: &str) -> Vec<ForwardedPort> {
+    text.lines().filter_map(forward).collect()
+}
+
+fn forward(line: &str) -> Option<ForwardedPort> {
+    let mut words = line.split_ascii_whitespace();
+    let transport = match words.next()? {
+        "TCP[HOST_FORWARD]" => Transport::Tcp,
+        "UDP[HOST_FORWARD]" => Transport::Udp,
+        _ => return None,
+    };
+    let _descriptor = words.next()?;
+    let host_ip = match words.next()? {
+        "*" => Ipv4Addr::UNSPECIFIED,
+        address => address.parse().ok()?,
+    };
+    let host_port = words.next()?.parse().ok()?;
+    let _guest = words.next()?;
+    let guest_port = words.next()?.parse().ok()?;
+    Some(ForwardedPort { transport, host_ip, host_port, guest_port })
 }
 
 #[cfg(test)]

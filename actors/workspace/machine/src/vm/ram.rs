@@ -1,24 +1,26 @@
-//! Guest memory outside of the guest: sealed memory images that are made, copied while the guest
-//! runs, kept, and loaded.
+//! Guest memory outside of the guest: sealed memory images that are made, copied while the guest runs, kept in a cache,
+//! so that many forks load and share one, and loaded.
 
-mod cache;
 mod map;
 mod packed;
-mod pages;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
 
-pub(super) use cache::RamCache;
+pub(super) use packed::{Pages, PrivateMapping, pack, unpack};
+
+use crate::Error;
 use map::{Mapping, PAGE_BYTES};
-pub(super) use packed::{pack, unpack};
-pub(super) use pages::{Pages, PrivateMapping};
 
 /// Words of the bitmap in one thread's turn: 4096 pages, 16 MiB.
 const WORDS_A_TURN: usize = 64;
@@ -195,6 +197,77 @@ fn runs(known: &[u64]) -> Vec<std::ops::Range<usize>> {
         }
     }
     runs
+}
+
+/// Time that an image is kept after its last use.
+const KEEP: Duration = Duration::from_secs(60);
+/// Most images kept at once; the one that was used longest ago goes first.
+const MAX_IMAGES: usize = 8;
+
+type Cell = Arc<OnceCell<Arc<Sealed>>>;
+
+/// Images by the id of their memory image. Clones are one cache.
+#[derive(Debug, Clone, Default)]
+pub(in crate::vm) struct RamCache {
+    /// Locked for a lookup, never across an await.
+    images: Arc<Mutex<HashMap<Uuid, (Cell, Instant)>>>,
+}
+
+impl RamCache {
+    fn images(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, (Cell, Instant)>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The image, loaded by `load` if it is not here. Those who ask meanwhile wait for it.
+    pub(in crate::vm) async fn get(
+        &self,
+        id: Uuid,
+        load: impl Future<Output = Result<Sealed, Error>> + Send,
+    ) -> Result<Arc<Sealed>, Error> {
+        let cell = self.cell(id);
+        let loaded = cell.get_or_try_init(|| async { load.await.map(Arc::new) }).await.cloned();
+        if loaded.is_err() {
+            self.forget(id);
+        }
+        loaded
+    }
+
+    /// Keeps an image that was just made.
+    pub(in crate::vm) fn put(&self, id: Uuid, image: Sealed) {
+        // Nobody else knows the id yet.
+        let _ = self.cell(id).set(Arc::new(image));
+    }
+
+    /// Drops an image; machines that have it keep it.
+    pub(in crate::vm) fn forget(&self, id: Uuid) {
+        self.images().remove(&id);
+    }
+
+    fn cell(&self, id: Uuid) -> Cell {
+        let now = Instant::now();
+        let mut images = self.images();
+        let (cell, used) = images.entry(id).or_insert_with(|| (Cell::default(), now));
+        *used = now;
+        let cell = cell.clone();
+        while images.len() > MAX_IMAGES {
+            let oldest = images.iter().filter(|(other, _)| **other != id);
+            let Some(oldest) = oldest.min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id) else {
+                break;
+            };
+            images.remove(&oldest);
+        }
+        drop(images);
+        let cache = Arc::downgrade(&self.images);
+        tokio::spawn(async move {
+            tokio::time::sleep(KEEP).await;
+            let Some(images) = cache.upgrade() else { return };
+            let mut images = images.lock().unwrap_or_else(PoisonError::into_inner);
+            if images.get(&id).is_some_and(|(_, used)| *used == now) {
+                images.remove(&id);
+            }
+        });
+        cell
+    }
 }
 
 #[cfg(test)]

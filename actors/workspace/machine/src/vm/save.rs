@@ -10,7 +10,6 @@
 //! during the copy is left for the pause. A fork's memory is nobody's but its own: QEMU must write
 //! all of it while the guest is paused, and another QEMU turns that into an image as the others.
 
-mod convert;
 mod devices;
 
 use std::fs::File;
@@ -27,10 +26,11 @@ use tokio::task::JoinHandle;
 use super::VmDriver;
 use super::control::{Control, Run};
 use super::ram::Copy;
+use crate::layer;
 use crate::snapshot::SnapshotDescription;
 use crate::{
     CarrierKind, Disk, Error, MachineHandle, MachineMemory, MachinePlan, RamLocation, SaveRequest,
-    SaveResult, SavedMemory, SnapshotFolder, layer,
+    SaveResult, SavedMemory, SnapshotFolder,
 };
 
 /// Size of a pipe: as much as an unprivileged process may have.

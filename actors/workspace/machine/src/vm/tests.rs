@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use super::control::Control;
 use super::*;
-use crate::{Endpoint, ExitHow, LogsOnDiscard, fake};
+use crate::fake;
+use crate::{Endpoint, ExitHow, LogsOnDiscard};
 
 const SLOW: Duration = Duration::from_secs(120);
 
@@ -46,7 +47,8 @@ pub(super) async fn bootable(root: &Path) -> Result<MachinePlan, String> {
     plan.images.kernel = Some(image.kernel().unwrap().to_owned());
     plan.images.initrd = Some(image.initrd().unwrap().to_owned());
     plan.images.rootfs_ext4 = Some(image.rootfs().to_owned());
-    tools::find(Path::new("qemu-system-x86_64"), QEMU_REMEDY).map_err(|error| error.to_string())?;
+    options::find_program(Path::new("qemu-system-x86_64"), QEMU_REMEDY)
+        .map_err(|error| error.to_string())?;
     Ok(plan)
 }
 

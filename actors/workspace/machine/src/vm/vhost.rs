@@ -1,17 +1,20 @@
-//! `vhost-device-vsock`: AF_VSOCK for a guest without help of the host's kernel.
+//! `vhost-device-vsock`: AF_VSOCK for a guest without help of the host's kernel; and the end of processes like it that a
+//! machine cannot go on without, the other halves of its vhost-user devices.
 
-use hivekeep_fs::remove_tree;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use hivekeep_fs::remove_tree;
+
 use super::folders::MachineFolders;
+use crate::folders;
 use crate::handle::ProcessId;
 use crate::host_env::{self, HostEnv, Newborn};
-use crate::options::MachineUser;
+use crate::options::{self, MachineUser};
 use crate::spawn::{self, Spawn};
-use crate::{Error, MachinePlan, folders, tools};
+use crate::{Endpoint, Error, MachineHandle, MachinePlan};
 
 pub(super) const REMEDY: &str = "cargo install vhost-device-vsock";
 /// Time that the helper may take to make its socket.
@@ -41,7 +44,7 @@ pub(super) fn start(
     user: MachineUser,
     newborn: &mut Newborn,
 ) -> Result<Helper, Error> {
-    let program = tools::find(&host_env.options.vhost_device_vsock_path, REMEDY)?;
+    let program = options::find_program(&host_env.options.vhost_device_vsock_path, REMEDY)?;
     let dir = plan.folders.vsock_dir();
     remove_tree(&dir).map_err(Error::io("remove", &dir))?;
     std::fs::create_dir(&dir).map_err(Error::io("make the folder", &dir))?;
@@ -80,5 +83,33 @@ pub(super) fn start(
                 return Err(Error::io("connect to", &device)(source));
             }
         }
+    }
+}
+
+/// Time for a machine that ends to end: its helpers may be gone before it.
+const OWN_END: Duration = Duration::from_secs(2);
+const KILL_WAIT: Duration = Duration::from_secs(10);
+
+/// Ends a machine whose helper ended. QEMU cannot be given a new one, and the guest would wait for
+/// the old one for ever; so its owner learns of it, by the last line of what it said.
+pub(super) async fn end_with(host_env: HostEnv, machine: MachineHandle, helper: ProcessId) {
+    let watcher = &host_env.watcher;
+    let how = watcher.exited(helper).await;
+    if tokio::time::timeout(OWN_END, watcher.exited(machine.process)).await.is_ok() {
+        return;
+    }
+    let (name, pid) = (name(&machine, helper), machine.process.pid);
+    tracing::warn!(pid, %how, "{name} ended; ending its machine");
+    host_env.ends_for(&machine.workspace, format!("{name} ended ({how}), and the machine with it"));
+    if let Err(error) = watcher.kill(machine.process, KILL_WAIT).await {
+        tracing::error!(pid, %error, "machine without {name}");
+    }
+}
+
+fn name(machine: &MachineHandle, helper: ProcessId) -> &'static str {
+    let of_link = matches!(machine.endpoint, Endpoint::VhostUserVsock { .. });
+    match of_link && machine.helpers.first() == Some(&helper) {
+        true => "vhost-device-vsock, which carries its link,",
+        false => "virtiofsd, which serves a volume,",
     }
 }

@@ -11,21 +11,26 @@
 //! QEMU gets a connection, and nobody else can make one: the socket is removed at once. A server
 //! whose connection ends, ends.
 
-mod export;
-
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-pub(crate) use export::Export;
+use hivekeep_confine::idmap::user_namespace_of;
+use hivekeep_confine::mounts::{done, mount, move_mount, view};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::cgroup::MachineCgroups;
+use crate::folders;
 use crate::handle::ProcessId;
 use crate::host_env::{HostEnv, Newborn};
-use crate::options::MachineUser;
+use crate::options::{self, MachineUser};
+use crate::sandbox::SandboxIds;
 use crate::spawn::{self, Enclosure, Spawn};
-use crate::{CapabilitySupport, Error, MachinePlan, Options, sockets, tools};
+use crate::sweep::TAG_VARIABLE;
+use crate::{CapabilitySupport, Error, MachinePlan, Options};
 
 pub(crate) const REMEDY: &str =
     "apt-get install virtiofsd, on Debian 12 apt-get install qemu-system-common";
@@ -41,7 +46,7 @@ pub(super) fn support(options: &Options) -> CapabilitySupport {
     if !rustix::process::geteuid().is_root() {
         return CapabilitySupport::no("only root maps the ids of a mount");
     }
-    match tools::find(&options.virtiofsd_path, REMEDY) {
+    match options::find_program(&options.virtiofsd_path, REMEDY) {
         Ok(_) => CapabilitySupport::Yes,
         Err(missing) => CapabilitySupport::no(missing.to_string()),
     }
@@ -67,11 +72,11 @@ pub(super) fn start(
     let ids = host_env.sandbox_ids.as_ref().ok();
     let own = ids.and_then(|ids| Some((*ids, ids.root(plan.slot)?)));
     let (ids, user) = own.map_or((None, user), |(ids, root)| (Some(ids), root));
-    let program = tools::find(&host_env.options.virtiofsd_path, REMEDY)?;
+    let program = options::find_program(&host_env.options.virtiofsd_path, REMEDY)?;
     let mut servers = Vec::with_capacity(plan.volumes.len());
     for volume in &plan.volumes {
         let path = plan.folders.volume_socket();
-        let socket = sockets::bind(&path)?;
+        let socket = folders::bind(&path)?;
         let export = Export::new(&volume.folder, volume.read_only, (user, ids), &plan.tag());
         let export = export.map_err(Error::io("map the ids of", &volume.folder))?;
         let process = Spawn {
@@ -101,7 +106,7 @@ pub(super) fn start(
 /// `cache=auto`: the guest trusts what it knows of a file for a second. Without a cache it could
 /// not map files for writing, which databases do.
 fn arguments(socket: i32) -> Vec<OsString> {
-    let source = format!("source={}", Path::new(export::FOLDER).display());
+    let source = format!("source={}", Path::new(FOLDER).display());
     let fd = format!("--fd={socket}");
     let words = [&fd, "-o", &source, "-o", "sandbox=namespace", "-o", "cache=auto"];
     words.map(OsString::from).to_vec()
@@ -112,13 +117,86 @@ pub(super) fn tag(n: usize) -> String {
     format!("{}{n}", crate::VOLUME_TAG)
 }
 
+/// Path at which the process finds the folder.
+const FOLDER: &str = "/run/volume";
+/// virtiofsd keeps a descriptor for each file that its guest knows, which the guest's own memory
+/// bounds. This is its own default, which it could not set itself.
+const MAX_OPEN_FILES: u64 = 1_000_000;
+
+/// Mount of a folder with an id map, and the user namespace that has the map.
+pub(crate) struct Export {
+    folder: CString,
+    read_only: bool,
+    /// Map of the mount.
+    map: OwnedFd,
+    /// The process's own; without one it is that of the map.
+    namespace: Option<OwnedFd>,
+    mark: OsString,
+}
+
+impl Export {
+    /// Id of the machine's user in the user namespace.
+    pub(crate) const ID_WITHIN: u32 = 0;
+
+    /// Prepares the mount. The user is alone, or the first of its ids. Blocks for some system calls.
+    fn new(
+        folder: &Path,
+        read_only: bool,
+        (user, ids): (MachineUser, Option<SandboxIds>),
+        tag: &str,
+    ) -> io::Result<Self> {
+        let (map, namespace) = match ids {
+            None => (user_namespace_of((0, 0), user.ids())?, None),
+            Some(ids) => (ids.volume_namespace(user)?, Some(ids.servers_namespace(user)?)),
+        };
+        Ok(Self {
+            folder: CString::new(folder.as_os_str().as_bytes())?,
+            read_only,
+            map,
+            namespace,
+            mark: format!("{TAG_VARIABLE}={tag}").into(),
+        })
+    }
+
+    /// Variable of the environment that says whose the process is.
+    pub(crate) fn mark(&self) -> &OsStr {
+        &self.mark
+    }
+
+    /// Mounts and enters the user namespace. Makes system calls on data made before the fork; takes
+    /// no lock, allocates nothing.
+    #[allow(unsafe_code)]
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        // Where the kernel allows fewer, the process has what the daemon has.
+        let limit = Rlimit { current: Some(MAX_OPEN_FILES), maximum: Some(MAX_OPEN_FILES) };
+        let _ = setrlimit(Resource::Nofile, limit);
+        // SAFETY: takes no pointers; the child has one thread.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
+        mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+        let folder = view(&self.folder, self.read_only, Some(self.map.as_raw_fd()))?;
+        mount(Some(c"tmpfs"), c"/run", Some(c"tmpfs"), libc::MS_NOSUID | libc::MS_NODEV)?;
+        // SAFETY: the paths are static C strings.
+        unsafe {
+            done(libc::chmod(c"/run".as_ptr(), 0o755).into())?;
+            done(libc::mkdir(c"/run/volume".as_ptr(), 0o755).into())?;
+        }
+        move_mount(folder, c"/run/volume")?;
+        let namespace = self.namespace.as_ref().unwrap_or(&self.map).as_raw_fd();
+        // SAFETY: takes no pointers; the child has one thread.
+        done(unsafe { libc::setns(namespace, libc::CLONE_NEWUSER) }.into())?;
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::sandbox::SandboxIds;
-    use rustix::process::{Pid, WaitOptions, waitpid};
     use std::fs;
     use std::os::unix::fs::MetadataExt;
+
+    use rustix::process::{Pid, WaitOptions, waitpid};
+
+    use super::*;
+    use crate::sandbox::SandboxIds;
 
     /// Output of a shell in the server's place.
     fn said(folder: &Path, read_only: bool, out: &Path) -> String {
@@ -170,7 +248,7 @@ mod tests {
         assert_eq!(said(&folder, false, &out), expected.replace("no rights", "wrote\nno rights"));
         let made = fs::metadata(folder.join("made")).unwrap();
         assert_eq!((made.uid(), made.gid()), (0, 0), "it is the next machine's too");
-        assert!(!Path::new(export::FOLDER).exists(), "the mount is seen on the host");
+        assert!(!Path::new(FOLDER).exists(), "the mount is seen on the host");
 
         let ids = SandboxIds::find(&Options::default()).expect("ids that nobody has");
         let said = said_by((ids.root(0).unwrap(), Some(ids)), &folder, false, &out);

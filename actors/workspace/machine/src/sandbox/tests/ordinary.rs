@@ -6,8 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use super::*;
+use crate::HostUser;
+use crate::doctor;
 use crate::sweep::{Leftover, Sweeper};
-use crate::{HostUser, doctor};
 
 /// Of Debian's, and used by nothing.
 const USER: &str = "games";
@@ -23,7 +24,8 @@ fn as_ordinary_user(test: &str, subuid: &str) -> Result<(), String> {
     }
     let guest = std::env::var_os("TEST_HIVEKEEP_GUEST").ok_or("TEST_HIVEKEEP_GUEST is not set")?;
     for program in ["newuidmap", "getsubids", "setpriv", "busybox"] {
-        tools::find(Path::new(program), "cargo xtask setup").map_err(|error| error.to_string())?;
+        options::find_program(Path::new(program), "cargo xtask setup")
+            .map_err(|error| error.to_string())?;
     }
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
@@ -35,7 +37,7 @@ fn as_ordinary_user(test: &str, subuid: &str) -> Result<(), String> {
     for folder in ["bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "var"] {
         std::fs::create_dir(at("state/tree").join(folder)).unwrap();
     }
-    let busybox = tools::find(Path::new("busybox"), "").unwrap();
+    let busybox = options::find_program(Path::new("busybox"), "").unwrap();
     std::fs::copy(busybox, at("state/tree/bin/busybox")).unwrap();
     std::fs::write(at("state/tree/secret"), "image").unwrap();
     std::fs::set_permissions(at("state/tree/secret"), std::fs::Permissions::from_mode(0o600))
@@ -116,7 +118,7 @@ async fn serves(
     assert_eq!(peer, *peer_uid);
     let echoed = fake::sync_echo(stream, Duration::from_secs(20));
     assert!(echoed.is_ok(), "{echoed:?} {:?}", driver.logs(&plan.folders).await);
-    for pid in memory::processes(&handle) {
+    for pid in process::processes(&handle) {
         let uid = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
         assert_eq!(uid, peer, "process {pid}");
     }

@@ -92,7 +92,7 @@ async fn owners_inside_are_ids_of_the_range_outside() {
     assert_eq!(owner(folders[0].join("d/made")), (volumes_first + 1000, volumes_first + 1001));
     assert_eq!(owner(folders[1].join("made")), (64_555, 64_555));
     assert!(!folders[1].join("d/made").exists());
-    for pid in memory::processes(&handle) {
+    for pid in process::processes(&handle) {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let ids =
             status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:"));

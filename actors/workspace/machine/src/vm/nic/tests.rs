@@ -261,3 +261,23 @@ async fn an_unplugged_interface_can_be_set_and_a_machine_without_one_says_so() {
     assert_eq!(bench::run(&fork.link, "ls /sys/class/net").await, "lo");
     bench.end_with(vec![fork]).await;
 }
+
+#[test]
+fn forwards_are_found_among_connections() {
+    let text = "Hub -1 (net):\r\n  \
+            Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ\r\n  \
+            TCP[ESTABLISHED]   14       127.0.0.1 18080      10.213.4.5    80     0     0\r\n  \
+            TCP[HOST_FORWARD]   8       127.0.0.1 18080      10.213.4.5    80     0     0\r\n  \
+            UDP[236 sec]       15       127.0.0.1 18081      10.213.4.5    81     0     0\r\n  \
+            UDP[HOST_FORWARD]   3               * 18081      10.213.4.5    81     0     0\r\n";
+    let forward = |transport, host_ip, host_port, guest_port| ForwardedPort {
+        transport,
+        host_ip,
+        host_port,
+        guest_port,
+    };
+    let tcp = forward(Transport::Tcp, Ipv4Addr::LOCALHOST, 18080, 80);
+    let udp = forward(Transport::Udp, Ipv4Addr::UNSPECIFIED, 18081, 81);
+    assert_eq!(parse(text), [tcp, udp]);
+    assert_eq!(parse("invalid device specified\r\n"), []);
+}

@@ -63,3 +63,40 @@ fn memory_that_could_shrink_under_us_or_is_of_another_size_is_refused() {
     std::fs::write(&path, b"short").unwrap();
     assert!(Sealed::load(&path, 1).is_err());
 }
+
+fn image() -> Result<Sealed, Error> {
+    Sealed::of(make(1).unwrap()).map_err(Error::io("seal", "test".as_ref()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_load_serves_all_who_ask_and_is_let_go_after_a_while() {
+    let cache = RamCache::default();
+    let id = Uuid::new_v4();
+    let loads = std::sync::atomic::AtomicU32::new(0);
+    let get = || {
+        cache.get(id, async {
+            loads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            image()
+        })
+    };
+    let (one, two) = tokio::join!(get(), get());
+    assert!(Arc::ptr_eq(&one.unwrap(), &two.unwrap()));
+    tokio::time::sleep(KEEP * 2).await;
+    assert!(cache.images().is_empty());
+    get().await.unwrap();
+    assert_eq!(loads.into_inner(), 2);
+}
+
+#[tokio::test]
+async fn a_failed_load_is_tried_anew_and_the_number_is_bounded() {
+    let cache = RamCache::default();
+    let id = Uuid::new_v4();
+    let failing = cache.get(id, async { Err(Error::BadPlan("no".into())) }).await;
+    assert!(failing.is_err());
+    cache.get(id, async { image() }).await.unwrap();
+    for _ in 0..2 * MAX_IMAGES {
+        cache.put(Uuid::new_v4(), image().unwrap());
+    }
+    assert_eq!(cache.images().len(), MAX_IMAGES);
+}
