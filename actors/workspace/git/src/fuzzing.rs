@@ -1,6 +1,9 @@
 //! Fuzz targets: output of a guest's git.
 
-use super::{GitUrl, SecretRedactor, report, status, url};
+use crate::push;
+use crate::status;
+use crate::url;
+use crate::{GitUrl, SecretRedactor};
 
 /// Parses output of git, and an address that a repository names.
 pub fn output(bytes: &[u8]) {
@@ -8,8 +11,8 @@ pub fn output(bytes: &[u8]) {
         let _ = status::read(bytes, cut);
     }
     let text = String::from_utf8_lossy(bytes);
-    for pushed in report::read(&text) {
-        let _ = report::is_behind(&pushed);
+    for pushed in push::read(&text) {
+        let _ = push::is_behind(&pushed);
     }
     if let Ok(parsed) = GitUrl::parse(&text) {
         let _ = (parsed.secret(), parsed.login());

@@ -4,13 +4,10 @@
 //! people are passed on without credentials and never parsed.
 
 pub mod api;
-mod authorities;
 mod clone;
 pub mod codes;
 mod commit;
 mod credentials;
-mod diff;
-mod family;
 mod fetch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -19,27 +16,44 @@ mod names;
 mod push;
 mod redact;
 mod repo;
-mod report;
 mod run;
 mod status;
 #[cfg(test)]
 mod tests;
 mod url;
 
-pub use credentials::{CallCredential, Login};
-pub use credentials::{GitOptions, HostCredential};
-pub use family::GitFamily;
+use std::sync::Arc;
+
+use hivekeep_kernel::ports::GitCredentials;
+use hivekeep_kernel::{ErrorCode, ToolError};
+use hivekeep_runtime::{Daemon, Family, Mounted};
+
+pub use clone::{CloneWish, clone, clone_anew};
+pub use commit::{CommitWish, commit};
+pub use credentials::{CallCredential, GitOptions, HostCredential, Login};
+pub use fetch::{FetchRef, FetchWish, fetch};
 pub use names::path;
+pub use push::{PushWish, push};
 pub use redact::SecretRedactor;
 pub use repo::Git;
 pub use run::AuthenticationRecord;
+pub use status::{DiffWish, diff, status};
 pub use url::GitUrl;
 
-pub use self::{
-    clone::{CloneWish, clone, clone_anew},
-    commit::{CommitWish, commit},
-    diff::{DiffWish, diff},
-    fetch::{FetchRef, FetchWish, fetch},
-    push::{PushWish, push},
-    status::status,
-};
+/// Family without an actor that offers [`GitOptions`], and [`GitCredentials`], to the crate that serves the tools.
+pub struct GitFamily;
+
+impl Family for GitFamily {
+    type Options = GitOptions;
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: GitOptions) -> Result<Mounted, ToolError> {
+        let options = Arc::new(options);
+        daemon.ports.offer::<dyn GitCredentials>(options.clone());
+        daemon.ports.offer(options);
+        Ok(Mounted::default())
+    }
+}

@@ -16,37 +16,30 @@
 pub mod api;
 mod collect;
 mod conflict;
-mod guest;
 mod join;
-mod land;
 mod leftovers;
 mod replay;
 mod repo;
 mod report;
 mod repository;
-mod running;
-#[cfg(test)]
-mod tests;
 
 use std::path::Path;
 
 use futures::{FutureExt, StreamExt};
-use hivekeep_kernel::{Progress, ToolError, WorkspaceId};
+use hivekeep_kernel::{Layer, Progress, ToolError, WorkspaceId, fault_point};
 
-use self::{
-    collect::{Collected, collect, receive, sample},
-    conflict::Failure,
-    join::Branch,
-    replay::{Applied, Tried},
-    repo::Repo,
-    report::Report,
-};
-pub use self::{
-    guest::GuestRepository,
-    repository::Repository,
-    running::{Merges, RunningMerge},
-};
-use crate::merge::api::{MergeResult, MergeStrategy};
+pub use leftovers::{Merges, RunningMerge};
+pub use repository::{GuestRepository, Repository};
+
+use crate::codes;
+use api::{MergeResult, MergeStrategy};
+use collect::{Collected, collect, receive, sample};
+use conflict::Failure;
+use join::Branch;
+use leftovers::{FROM, TO};
+use replay::{Applied, Tried};
+use repo::{Repo, failed};
+use report::Report;
 
 /// Maximum number of sources collected at the same time.
 const AT_ONCE: usize = 4;
@@ -135,7 +128,7 @@ impl Attempt<'_> {
         if report.may_land(self.wish.keep_going) {
             let to = scratch.head().await?;
             self.target.way.see_it_through();
-            land::land_if_needed(self.target, self.running, &from, &to).await?;
+            land_if_needed(self.target, self.running, &from, &to).await?;
             report.landed(to, branch_name(self.target).await?);
             for (index, branch) in branches {
                 let made = branch.make(self.target).await;
@@ -245,3 +238,68 @@ async fn branch_name(target: &Repo<'_>) -> Result<Option<String>, ToolError> {
     let done = target.run(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
     Ok(done.ok().then(|| repo::shown(repo::text(&done.stdout).trim())))
 }
+
+/// Fast-forwards the target from one commit to another; does nothing if they are the same. Git
+/// checks first whether this would overwrite anything, including ignored files, and changes nothing
+/// then.
+///
+/// # Errors
+/// `target_moved`, `target_dirty`, `git_failed`: the target is unchanged then.
+async fn land_if_needed(
+    target: &Repo<'_>,
+    running: &RunningMerge,
+    from: &str,
+    to: &str,
+) -> Result<(), ToolError> {
+    if from == to {
+        return Ok(());
+    }
+    if target.head().await? != from {
+        let message = "something else was committed in the target meanwhile";
+        return Err(ToolError::new(Layer::Guest, codes::TARGET_MOVED, message)
+            .next("repeat the merge")
+            .retryable());
+    }
+    // Intent record: from here on a daemon that is cut short leaves refs that say what it was about
+    // to do.
+    for (what, sha) in [(FROM, from), (TO, to)] {
+        let name = leftovers::reference(&running.id, what);
+        target.must(&["update-ref", "--no-deref", &name, sha]).await?;
+    }
+    fault_point!("workspace_merge.before_landing");
+    let orig = target.resolve("ORIG_HEAD").await?;
+    let args = [
+        "merge",
+        "--quiet",
+        "--ff-only",
+        "--no-overwrite-ignore",
+        "--no-stat",
+        "--no-autostash",
+        "--no-verify",
+        to,
+    ];
+    let merged = target.run(&args).await?;
+    if merged.ok() && target.head().await? == to {
+        fault_point!("workspace_merge.after_landing");
+        return Ok(());
+    }
+    // Restored because git writes it before it checks.
+    match orig {
+        Some(orig) => target.run(&["update-ref", "--no-deref", "ORIG_HEAD", &orig]).await?,
+        None => target.run(&["update-ref", "--no-deref", "-d", "ORIG_HEAD"]).await?,
+    };
+    let error = failed(&args, &merged);
+    let files = leftovers::in_the_way(target, from, to).await?;
+    let output = error.details.get("output").cloned().unwrap_or_default();
+    if merged.exit_code == 1 && target.head().await? == from {
+        let message = "the merge would overwrite work in the target that is not committed";
+        return Err(ToolError::new(Layer::Guest, codes::TARGET_DIRTY, message)
+            .next("commit or move away in the target what the output names, and repeat")
+            .detail("files", files)
+            .detail("output", output));
+    }
+    Err(error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,15 @@
-//! Push operation, behind the tool `git_push`.
+//! Push operation, behind the tool `git_push`, and the parser of `git push --porcelain`.
 
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use super::{
-    CallCredential, Git, GitOptions, GitUrl, Login, names, report,
-    run::{AuthenticationRecord, GitDone},
-    url,
-};
-use crate::api::GitPushed;
+use crate::api::{GitPushed, PushedRef};
 use crate::codes;
+use crate::names;
+use crate::run::{AuthenticationRecord, GitDone};
+use crate::url;
+use crate::{CallCredential, Git, GitOptions, GitUrl, Login};
 
 /// Parameters of a push.
 pub struct PushWish {
@@ -55,7 +54,7 @@ pub async fn push(
     args.extend(["--", wish.remote.as_str(), refs.as_str()]);
     let (done, asked) = git.ask(&args, login.as_ref(), wish.timeout).await?;
     let stdout = git.hider.words(&done.stdout);
-    let refs = report::read(&stdout);
+    let refs = read(&stdout);
     if !done.ok() {
         return Err(failure(&git, &wish.remote, &branch, &done, &asked, &refs));
     }
@@ -154,7 +153,7 @@ fn failure(
 ) -> ToolError {
     if let Some(rejected) = refs.iter().find(|it| it.status == "rejected") {
         let why = rejected.reason.clone().unwrap_or_default();
-        if report::is_behind(rejected) {
+        if is_behind(rejected) {
             let message = format!("`{remote}` has commits on `{branch}` that are not in this one");
             return git.failed(codes::NON_FAST_FORWARD, message, done).detail("reason", why).next(
                 "fetch and merge or rebase by exec, then push again; `force` throws those commits away",
@@ -170,4 +169,80 @@ fn failure(
         git.failed(codes::GIT_PUSH_FAILED, format!("`{branch}` could not be pushed to `{remote}`"), done)
             .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
     })
+}
+
+/// Parses the refs of a push, in git's order.
+pub(super) fn read(stdout: &str) -> Vec<PushedRef> {
+    stdout.lines().filter_map(line).collect()
+}
+
+/// Parses one line: `flag TAB from:to TAB summary (reason)`.
+fn line(line: &str) -> Option<PushedRef> {
+    let mut fields = line.splitn(3, '\t');
+    let (flag, refs, summary) = (fields.next()?, fields.next()?, fields.next()?);
+    let status = match flag {
+        " " => "fast_forward",
+        "+" => "forced",
+        "-" => "deleted",
+        "*" => "new",
+        "=" => "up_to_date",
+        "!" => "rejected",
+        _ => return None,
+    };
+    let to = refs.rsplit_once(':').map_or(refs, |(_, to)| to);
+    let reason = match flag {
+        "!" => {
+            Some(summary.rsplit_once(" (").map_or(summary, |(_, why)| why.trim_end_matches(')')))
+        }
+        _ => None,
+    };
+    Some(PushedRef {
+        to: to.to_owned(),
+        status: status.to_owned(),
+        summary: summary.to_owned(),
+        reason: reason.map(str::to_owned),
+    })
+}
+
+/// True if git itself refused the ref because history would be lost.
+pub(super) fn is_behind(pushed: &PushedRef) -> bool {
+    let why = pushed.reason.as_deref().unwrap_or_default();
+    pushed.summary.starts_with("[rejected]")
+        && matches!(why, "non-fast-forward" | "fetch first" | "needs force" | "stale info")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flag_is_read() {
+        let text = "To https://example.org/r\n \trefs/heads/a:refs/heads/a\t1..2\n\
+                    +\trefs/heads/b:refs/heads/b\t1...2 (forced update)\n\
+                    *\trefs/heads/c:refs/heads/c\t[new branch]\n\
+                    =\trefs/heads/d:refs/heads/d\t[up to date]\n\
+                    !\trefs/heads/e:refs/heads/e\t[rejected] (non-fast-forward)\n\
+                    !\trefs/heads/f:refs/heads/f\t[rejected] (fetch first)\n\
+                    !\trefs/heads/g:refs/heads/g\t[remote rejected] (pre-receive hook declined)\nDone\n";
+        let refs = read(text);
+        let seen: Vec<_> =
+            refs.iter().map(|it| (it.to.as_str(), it.status.as_str(), is_behind(it))).collect();
+        assert_eq!(
+            seen,
+            [
+                ("refs/heads/a", "fast_forward", false),
+                ("refs/heads/b", "forced", false),
+                ("refs/heads/c", "new", false),
+                ("refs/heads/d", "up_to_date", false),
+                ("refs/heads/e", "rejected", true),
+                ("refs/heads/f", "rejected", true),
+                ("refs/heads/g", "rejected", false),
+            ]
+        );
+        assert_eq!(refs[6].reason.as_deref(), Some("pre-receive hook declined"));
+        // A hook that prints git's words is still a hook.
+        let hook = read("!\ta:b\t[remote rejected] (non-fast-forward)\n");
+        assert!(!is_behind(&hook[0]));
+        assert!(read("").is_empty() && read("?\ta\tb\nx\n").is_empty());
+    }
 }

@@ -1,16 +1,16 @@
-//! Handle on the guest's git, for one call.
+//! Handle on the guest's git, for one call, with the certificate authorities that the operator trusts beside those of
+//! the image.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hivekeep_kernel::{ErrorCode, Layer, ToolError};
-use hivekeep_link::Link;
-use hivekeep_protocol::Argv;
+use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_protocol::{Argv, WriteFile};
 
-use super::{
-    Login, SecretRedactor, authorities,
-    run::{self, AuthenticationRecord, GitCall, GitDone},
-};
 use crate::codes;
+use crate::run::{self, AuthenticationRecord, GitCall, GitDone};
+use crate::{Login, SecretRedactor};
 
 /// Time limit of runs that reach no server.
 const LOCAL: Duration = Duration::from_secs(60);
@@ -139,9 +139,9 @@ impl Git {
         }
         let mut env = self.pairs();
         if let Some(file) = &self.ca_file {
-            authorities::bring(&self.link, file).await?;
-            env.insert(0, ("GIT_SSL_CAPATH", authorities::USUAL));
-            env.push(("GIT_SSL_CAINFO", authorities::PLACE));
+            bring_authorities(&self.link, file).await?;
+            env.insert(0, ("GIT_SSL_CAPATH", USUAL_AUTHORITIES));
+            env.push(("GIT_SSL_CAINFO", AUTHORITIES_PLACE));
         }
         let max_output_bytes = SHORT_BYTES;
         let without = login.is_some_and(Login::is_configured).then_some(WITHOUT_HOOKS);
@@ -244,5 +244,67 @@ impl Git {
         let next =
             "give `credential` with a token, or have the operator add one to git.credentials";
         Some(error.next(next).detail("server", origin))
+    }
+}
+
+/// Path at which the guest's git finds the operator's authorities.
+const AUTHORITIES_PLACE: &str = "/run/hivekeep/git-authorities.pem";
+/// Folder in images with the commonly trusted authorities.
+const USUAL_AUTHORITIES: &str = "/etc/ssl/certs";
+/// Maximum size of the file, several times the usual set of a browser.
+const MAX_AUTHORITIES_BYTES: u64 = 1024 * 1024;
+/// Maximum time to upload them to the guest.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Uploads the certificates of a host's file to the guest.
+///
+/// # Errors
+/// `ca_file_unavailable`; errors of the link to the guest.
+async fn bring_authorities(link: &Link, file: &Path) -> Result<(), ToolError> {
+    let refused = |why: String| {
+        let message = format!("the configured certificates in {}: {why}", file.display());
+        ToolError::new(Layer::Machine, codes::CA_FILE_UNAVAILABLE, message)
+            .next("mend git.ca_file on the host")
+    };
+    let bytes = read(file).await.map_err(refused)?;
+    let (size_bytes, wait) = (bytes.len() as u64, CallTerms::at_most(PATIENCE));
+    let write = WriteFile { path: AUTHORITIES_PLACE.to_owned(), mode: Some(0o644), size_bytes };
+    let sent = link.upload(write, size_bytes, bytes.as_slice(), wait, |_| {}).await;
+    sent.map(drop).map_err(link_error)
+}
+
+async fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let describe = |error: std::io::Error| error.to_string();
+    let bytes = tokio::fs::metadata(file).await.map_err(describe)?.len();
+    if bytes > MAX_AUTHORITIES_BYTES {
+        return Err("more than 1 MiB".to_owned());
+    }
+    let text = tokio::fs::read_to_string(file).await.map_err(describe)?;
+    match text.contains("-----BEGIN CERTIFICATE-----") {
+        true => Ok(text.into_bytes()),
+        false => Err("does not contain a PEM certificate".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_certificate_is_not_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.pem");
+        assert!(read(&file).await.is_err());
+        std::fs::write(&file, "-----BEGIN RSA PRIVATE KEY-----\n").unwrap();
+        assert_eq!(read(&file).await.unwrap_err(), "does not contain a PEM certificate");
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n").unwrap();
+        assert!(read(&file).await.is_ok());
+        std::fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(MAX_AUTHORITIES_BYTES + 1)
+            .unwrap();
+        assert_eq!(read(&file).await.unwrap_err(), "more than 1 MiB");
     }
 }

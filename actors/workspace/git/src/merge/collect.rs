@@ -1,19 +1,15 @@
 //! Transfer of one source's commits as a git bundle, from its repository to a file of this host.
 
-use std::{
-    fs::File,
-    io::{Seek, SeekFrom},
-    path::Path,
-};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use super::{
-    MergeWish, leftovers,
-    repo::{Repo, is_sha, nonsense, shown, text},
-    repository::Repository,
-    running::RunningMerge,
-};
+use super::MergeWish;
+use super::leftovers::{self, RunningMerge};
+use super::repo::{Repo, is_sha, nonsense, shown, text};
+use super::repository::Repository;
 use crate::codes;
 
 /// Maximum size of one source's bundle.
