@@ -7,11 +7,11 @@ use chrono::Utc;
 use hivekeep_kernel::fault_point;
 use tokio_util::sync::CancellationToken;
 
-use super::build::make_ext4;
-use super::pulled::FORMAT;
-use super::store::Inner;
-use super::tree::{List, Owners};
-use super::{FileOwner, ImageDefaults, ImageName, ImageStore, PulledImage, PulledName, Result};
+use crate::build::make_ext4;
+use crate::manifest::PULLED_FORMAT;
+use crate::store::Inner;
+use crate::tree::{List, Owners};
+use crate::{FileOwner, ImageDefaults, ImageName, ImageStore, PulledImage, PulledName, Result};
 
 /// Tree that shall become an image.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ fn finish(inner: &Inner, adoption: TreeAdoption, ext4: &Path, list: &List) -> Re
         (disk.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tree)
     });
     let image = PulledImage {
-        format: FORMAT,
+        format: PULLED_FORMAT,
         name: ImageName::Pulled(adoption.name),
         reference: adoption.reference,
         digest: adoption.digest,

@@ -1,27 +1,16 @@
 //! Image build: decides what of an image is out of date and rebuilds it.
 
-mod account;
 mod apt;
 mod base;
 mod debian;
 mod elf;
 mod etc;
 mod ext4;
-mod flavour;
 mod full;
 mod initrd;
-mod interpreter;
 mod kernel;
-mod modules;
 pub(crate) mod run;
-mod small;
 mod staged;
-#[cfg(test)]
-mod tests;
-mod trust;
-mod vmlinux;
-
-pub(super) use full::make_ext4;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,8 +18,10 @@ use std::path::{Path, PathBuf};
 use chrono::Utc;
 use tokio_util::sync::CancellationToken;
 
-use super::store::Inner;
-use super::{ContentHash, Error, ImageName, ImageStore, KernelChoice, Manifest, Result, Suite};
+pub(super) use full::make_ext4;
+
+use crate::store::Inner;
+use crate::{ContentHash, Error, ImageName, ImageStore, KernelChoice, Manifest, Result, Suite};
 
 /// Version of this code's output; raised when the same inputs give something else, which makes
 /// built images out of date.
@@ -145,8 +136,8 @@ fn recipe(request: &BuildRequest) -> ContentHash {
         ImageName::Base => {
             format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
         }
-        ImageName::Debian => flavour::PLAIN.recipe(),
-        ImageName::CodeInterpreter => interpreter::FLAVOUR.recipe(),
+        ImageName::Debian => debian::PLAIN.recipe(),
+        ImageName::CodeInterpreter => debian::CODE_INTERPRETER.recipe(),
         ImageName::Pulled(_) => String::new(),
     };
     let kernel = kernel::recipe(request.kernel, request.suite);
@@ -212,3 +203,6 @@ fn read_guest(path: &Path) -> Result<Guest> {
         Err(error) => Err(refuse(format!("it is not a 64-bit ELF: {error}"))),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,11 @@
-//! Error type of images, in terms a caller can act on.
+//! Error type of images, in terms a caller can act on, and its conversion to [`ToolError`].
 
 use std::path::{Path, PathBuf};
 
-use super::{ContentHash, ImageName};
+use hivekeep_kernel::{Layer, ToolError};
+
+use crate::codes;
+use crate::{ContentHash, ImageName};
 
 /// Failure of the image store or of a build.
 #[derive(Debug, thiserror::Error)]
@@ -173,6 +176,34 @@ pub(super) fn remedy(image: &ImageName) -> String {
         ImageName::Pulled(_) => format!("run: hivekeep image pull {image}"),
         ImageName::Base | ImageName::Debian | ImageName::CodeInterpreter => {
             format!("run: hivekeep image build {image}")
+        }
+    }
+}
+
+impl From<Error> for ToolError {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let code = match &error {
+            Error::Missing { .. } => codes::IMAGE_MISSING,
+            Error::Corrupt { .. } => codes::IMAGE_CORRUPT,
+            Error::Unknown { .. } => codes::IMAGE_UNKNOWN,
+            Error::DiskSize { .. } => codes::DISK_SIZE,
+            Error::OverlayExists { .. } => codes::DISK_EXISTS,
+            Error::InUse { .. } => codes::IMAGE_IN_USE,
+            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                codes::HOST_DISK_FULL
+            }
+            _ => codes::IMAGE_FAILED,
+        };
+        let known = Self::new(Layer::Machine, code, text);
+        match &error {
+            Error::Missing { remedy, .. } | Error::Corrupt { remedy, .. } => {
+                known.next(remedy.clone())
+            }
+            Error::DiskSize { min_gb, max_gb, .. } => {
+                known.detail("min_gb", *min_gb).detail("max_gb", *max_gb)
+            }
+            _ => known.next("`hivekeep image list` shows the images"),
         }
     }
 }

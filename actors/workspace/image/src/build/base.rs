@@ -13,8 +13,8 @@ use tokio::process::Command;
 use super::apt::Apt;
 use super::full::Workshop;
 use super::run::run;
-use super::staged::Staged;
-use super::{account, elf, etc, trust};
+use super::staged::{self, Staged};
+use super::{elf, etc};
 use crate::tree::Owners;
 use crate::{Error, Package, Result};
 
@@ -24,7 +24,7 @@ use crate::{Error, Package, Result};
 pub(super) const PACKAGES: [&str; 9] = [
     "bash",
     "busybox-static",
-    trust::PACKAGE,
+    staged::PACKAGE,
     "git",
     "libc6",
     "libgcc-s1",
@@ -85,11 +85,12 @@ pub(super) async fn make(
             tree.copy(&staged.find("busybox-static", "usr/bin/busybox")?, "usr/bin/busybox")?;
             tree.link_applets(&applets)?;
             etc::base_files(&tree.0, suite)?;
-            let trusted = trust::bundle(&staged.find(trust::PACKAGE, trust::CERTIFICATES)?)?;
-            tree.write(trust::BUNDLE, &trusted)?;
+            let trusted =
+                staged::certificate_bundle(&staged.find(staged::PACKAGE, staged::CERTIFICATES)?)?;
+            tree.write(staged::CERTIFICATE_BUNDLE, &trusted)?;
             tree.check_libraries()?;
             let mut owners = HashMap::new();
-            account::add(&tree.0, &mut owners)?;
+            etc::add_user(&tree.0, &mut owners)?;
             Ok((owners, staged.used()))
         })
         .await?;

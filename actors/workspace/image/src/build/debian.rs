@@ -1,6 +1,8 @@
 //! Builder of root filesystems from Debian's packages: a minimal Debian by mmdebstrap with some more, unpacked here so that
 //! it works for any builder. Root gives the files their owners; anyone else gets a list of them,
 //! for the filesystem image.
+//!
+//! A flavour is what an image has on top. Of `code-interpreter`, only the daemon starts the server, when code is first run.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -10,10 +12,9 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::flavour::{Flavour, LEFT_OUT};
 use super::full::Workshop;
 use super::run::{run, tool};
-use super::{account, apt, etc};
+use super::{apt, etc};
 use crate::tree::Owners;
 use crate::{Error, FileOwner, Package, Result};
 
@@ -33,12 +34,12 @@ pub(super) async fn make(
         .blocking(move |_| {
             let mut owners = unpack(&archive, &target)?;
             etc::debian_files(&target)?;
-            account::add(&target, &mut owners)?;
+            etc::add_user(&target, &mut owners)?;
             for (path, mode, text) in flavour.files {
                 etc::file(&target.join(path), *mode, text)?;
             }
             if flavour.users_workspace {
-                account::give(&target, etc::WORKSPACE, &mut owners)?;
+                etc::give_to_user(&target, etc::WORKSPACE, &mut owners)?;
             }
             for name in etc::EXPECTED_COMMANDS {
                 if target.join("usr/bin").join(name).symlink_metadata().is_err() {
@@ -137,3 +138,49 @@ fn installed(tree: &Path) -> Result<Vec<Package>> {
     packages.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(packages)
 }
+
+/// Folders left out of every package, now and when the workspace installs more.
+const LEFT_OUT: [&str; 4] = ["man", "doc", "locale", "info"];
+
+/// Additions of an image to the minimal system.
+pub(super) struct Flavour {
+    /// Packages.
+    pub(super) include: &'static str,
+    /// Additional files, in folders that the packages have: path, permissions, content.
+    pub(super) files: &'static [(&'static str, u32, &'static str)],
+    /// Whether the folder of workspaces is the user's, and not root's.
+    pub(super) users_workspace: bool,
+}
+
+/// Flavour of the image `debian`.
+pub(super) const PLAIN: Flavour =
+    Flavour { include: "git,ca-certificates,procps", files: &[], users_workspace: false };
+
+impl Flavour {
+    /// Everything that decides the content, as text.
+    pub(super) fn recipe(&self) -> String {
+        let files: String = self
+            .files
+            .iter()
+            .map(|(path, mode, text)| format!("\n{path} {mode:o}\n{text}"))
+            .collect();
+        let owned = if self.users_workspace { "\nowned" } else { "" };
+        format!("{} -{}{files}{owned}", self.include, LEFT_OUT.join("-"))
+    }
+}
+
+/// Packages that the server needs, and those that programs written for sandboxes expect.
+const INTERPRETER_PACKAGES: &str = "bash,ca-certificates,curl,git,procps,python-is-python3,python3,python3-ipykernel,\
+                        python3-pip,python3-venv,sudo";
+
+/// See the module.
+pub(super) const CODE_INTERPRETER: Flavour = Flavour {
+    include: INTERPRETER_PACKAGES,
+    files: &[
+        ("usr/lib/code-interpreter", 0o755, include_str!("../../assets/code-interpreter.py")),
+        ("etc/sudoers.d/user", 0o440, "user ALL=(ALL:ALL) NOPASSWD: ALL\n"),
+        // pip adds to the user's own packages; the system is nobody else's.
+        ("etc/pip.conf", 0o644, "[global]\nbreak-system-packages = true\n"),
+    ],
+    users_workspace: true,
+};

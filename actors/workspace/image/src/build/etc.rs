@@ -1,10 +1,12 @@
-//! Folders and small files common to all images.
+//! Folders and small files common to all images, with the account of an ordinary user beside root's.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
-use crate::{Error, Result, Suite};
+use crate::{Error, FileOwner, Result, Suite};
 
 /// Commands that tools and agents take for granted; an image without one is not finished.
 pub(super) const EXPECTED_COMMANDS: [&str; 22] = [
@@ -144,4 +146,75 @@ pub(super) fn file(path: &Path, mode: u32, text: &str) -> Result<()> {
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(Error::io("chmod", path))
+}
+
+/// Name of the user, of its group, and of its folder below `home`.
+const USER: &str = "user";
+/// Id of both: the first that Debian gives to a person.
+const USER_ID: u32 = 1000;
+
+/// Adds the account to a tree whose `etc/passwd`, `etc/group` and `etc/shadow` are there. It has no password,
+/// and bash as its shell. What it owns is put into `owners`, for a builder that is not root.
+pub(super) fn add_user(tree: &Path, owners: &mut HashMap<String, FileOwner>) -> Result<()> {
+    let home = format!("home/{USER}");
+    for (file, line) in [
+        ("passwd", format!("{USER}:x:{USER_ID}:{USER_ID}::/{home}:/bin/bash\n")),
+        ("group", format!("{USER}:x:{USER_ID}:\n")),
+        ("shadow", format!("{USER}:*:19000:0:99999:7:::\n")),
+    ] {
+        let path = tree.join("etc").join(file);
+        let written = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        written.map_err(Error::io("write", &path))?;
+    }
+    let home_folder = tree.join(&home);
+    folder(&home_folder, 0o755)?;
+    give_to_user(tree, &home, owners)
+}
+
+/// Makes the user the owner of a folder that is there.
+pub(super) fn give_to_user(
+    tree: &Path,
+    name: &str,
+    owners: &mut HashMap<String, FileOwner>,
+) -> Result<()> {
+    let folder = tree.join(name);
+    if rustix::process::geteuid().is_root() {
+        chown(&folder, Some(USER_ID), Some(USER_ID)).map_err(Error::io("chown", &folder))?;
+    }
+    owners.insert(name.to_owned(), FileOwner { uid: USER_ID, gid: USER_ID, capability: None });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn the_user_is_in_all_files_and_owns_its_folder() {
+        let tree = tempfile::tempdir().expect("a folder");
+        let etc = tree.path().join("etc");
+        fs::create_dir_all(&etc).expect("made");
+        fs::create_dir(tree.path().join("home")).expect("made");
+        for name in ["passwd", "group", "shadow"] {
+            fs::write(etc.join(name), "root:x:0:\n").expect("written");
+        }
+        let mut owners = HashMap::new();
+        add_user(tree.path(), &mut owners).expect("added");
+        let read = |name: &str| fs::read_to_string(etc.join(name)).expect("read");
+        assert!(read("passwd").ends_with("user:/bin/bash\n"), "{}", read("passwd"));
+        assert!(read("passwd").starts_with("root:"), "the others stay");
+        assert!(read("group").ends_with("user:x:1000:\n"));
+        assert!(read("shadow").contains("user:*:"), "no password");
+        assert_eq!(owners["home/user"].uid, 1000);
+        if rustix::process::geteuid().is_root() {
+            let owner = fs::metadata(tree.path().join("home/user")).expect("there").uid();
+            assert_eq!(owner, 1000);
+        }
+    }
 }

@@ -11,8 +11,7 @@ use uuid::Uuid;
 use super::apt::Apt;
 use super::kernel::{self, Kernel};
 use super::{
-    BuildRequest, BuildResult, BuildStep, Guest, RebuiltPart, Steps, base, debian, ext4, flavour,
-    initrd, interpreter,
+    BuildRequest, BuildResult, BuildStep, Guest, RebuiltPart, Steps, base, debian, ext4, initrd,
 };
 use crate::requirements::requirements;
 use crate::store::Inner;
@@ -84,8 +83,8 @@ async fn stages(
     let kernel = get_kernel(shop, &apt, request).await?;
     steps.next(format!("root filesystem of {}", request.name));
     let (tree, owners, mut packages) = match &request.name {
-        ImageName::Debian => debian::make(shop, &flavour::PLAIN).await?,
-        ImageName::CodeInterpreter => debian::make(shop, &interpreter::FLAVOUR).await?,
+        ImageName::Debian => debian::make(shop, &debian::PLAIN).await?,
+        ImageName::CodeInterpreter => debian::make(shop, &debian::CODE_INTERPRETER).await?,
         // A pulled image is not built.
         ImageName::Base | ImageName::Pulled(_) => base::make(shop, &apt).await?,
     };

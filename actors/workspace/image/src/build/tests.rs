@@ -10,8 +10,9 @@ use tokio::process::Command;
 use super::apt::Apt;
 use super::run::{run, tool};
 use super::*;
+use crate::RequirementPurpose;
+use crate::requirements;
 use crate::tree::{self, Owners};
-use crate::{RequirementPurpose, requirements};
 
 /// Makes the smallest ELF with a PVH entry note.
 fn pvh_elf(entry: u32, note_type: u32) -> Vec<u8> {
@@ -74,7 +75,7 @@ fn kernels_come_out_of_every_packing_debian_uses() {
     let zstd = zstd::stream::encode_all(kernel.as_slice(), 1).unwrap();
     let zstd = [zstd, (kernel.len() as u32).to_le_bytes().to_vec()].concat();
     for payload in [kernel.clone(), lz4_payload(&kernel), zstd] {
-        let plain = vmlinux::extract(&bz_image(&payload)).unwrap();
+        let plain = elf::extract_kernel(&bz_image(&payload)).unwrap();
         assert!(plain == kernel, "the kernel changed on the way");
     }
 }
@@ -91,7 +92,7 @@ fn unusable_kernels_are_refused_with_the_reason() {
         (b"MZ".to_vec(), "shorter than a boot header"),
     ];
     for (image, reason) in cases {
-        let error = vmlinux::extract(&image).unwrap_err().to_string();
+        let error = elf::extract_kernel(&image).unwrap_err().to_string();
         assert!(error.contains(reason), "`{error}` does not say `{reason}`");
     }
 }
@@ -102,14 +103,14 @@ fn the_trusted_certificates_are_the_same_text_for_the_same_files() {
     let pem =
         |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----");
     let write = |name: &str, text: String| fs::write(folder.path().join(name), text).unwrap();
-    assert!(trust::bundle(folder.path()).is_err(), "nobody would be trusted");
+    assert!(staged::certificate_bundle(folder.path()).is_err(), "nobody would be trusted");
     write("b.crt", format!("{}\n\n", pem("Yg==")));
     write("a.crt", pem("YQ=="));
     write("README", "no certificate".to_owned());
     let expected = format!("{}\n{}\n", pem("YQ=="), pem("Yg=="));
-    assert_eq!(trust::bundle(folder.path()).unwrap(), expected);
+    assert_eq!(staged::certificate_bundle(folder.path()).unwrap(), expected);
     write("c.crt", "no certificate".to_owned());
-    assert!(trust::bundle(folder.path()).unwrap_err().to_string().contains("c.crt"));
+    assert!(staged::certificate_bundle(folder.path()).unwrap_err().to_string().contains("c.crt"));
 }
 
 fn store() -> (TempDir, ImageStore) {
@@ -259,7 +260,7 @@ async fn base_is_built_kept_and_renewed() {
     for name in ["git-remote-http", "git-remote-https"] {
         assert!(fs::metadata(tree.join("usr/lib/git-core").join(name)).unwrap().len() > 1 << 20);
     }
-    let trusted = fs::read_to_string(tree.join(trust::BUNDLE)).unwrap();
+    let trusted = fs::read_to_string(tree.join(staged::CERTIFICATE_BUNDLE)).unwrap();
     assert!(trusted.matches("-----BEGIN CERTIFICATE-----").count() > 100);
     let curl = built.manifest.packages.iter().filter(|it| it.name.starts_with("libcurl"));
     assert_eq!(curl.count(), 1);
