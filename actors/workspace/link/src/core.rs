@@ -1,23 +1,20 @@
 //! State shared by the handles, the reader and the writer of one link.
 
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicU32, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hivekeep_protocol::{GuestEvent, GuestRequest, ToGuest, encode};
-use tokio::{sync::broadcast, time::Instant};
+use tokio::sync::broadcast;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    call::{CallTerms, OpenCall},
-    calls::{Calls, Slot},
-    error::{Ending, LinkDown, LinkError, Violation},
-    events::KEPT_EVENTS,
-    inbox::{Exchange, Reply},
-    options::LinkOptions,
-    outbox::Outbox,
-};
+use crate::call::{CallTerms, OpenCall};
+use crate::calls::{Calls, Slot};
+use crate::error::{Ending, LinkDown, LinkError, Violation};
+use crate::inbox::{Exchange, Reply};
+use crate::options::LinkOptions;
+use crate::outbox::Outbox;
+use crate::reader::KEPT_EVENTS;
 
 /// Age of the last frame below which a guest counts as alive.
 const HEARD_WITHIN_MS: u64 = 10_000;

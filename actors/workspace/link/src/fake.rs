@@ -1,17 +1,22 @@
 //! Scripted guest for tests: it speaks the protocol, and breaks it on request.
 
-mod carrier;
 mod serve;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use async_trait::async_trait;
 use hivekeep_protocol::{
     Containment, Exit, FromGuest, GuestCode, GuestError, GuestWelcome, HelloRefusal,
     PROTOCOL_VERSION, Pong, ReadFileReply, RunCommandReply, Stream, ToGuest,
 };
+use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
-pub use self::carrier::FakeCarrier;
+use crate::AttemptError;
+use crate::carrier::{Carrier, Connection};
 
 /// Behaviour of the guest at the start of a connection.
 #[derive(Debug, Clone)]
@@ -167,5 +172,74 @@ fn welcome() -> GuestWelcome {
         boot_id: "00000000-0000-0000-0000-000000000000".into(),
         daemon_starts: 1,
         containment: Containment::Subreaper,
+    }
+}
+
+/// Carrier that reaches a [`FakeGuest`] through memory.
+pub struct FakeCarrier {
+    guest: FakeGuest,
+    has_connections: bool,
+    not_yet: AtomicU32,
+    dials: Arc<AtomicU32>,
+}
+
+impl FakeCarrier {
+    fn new(guest: FakeGuest) -> Self {
+        Self { guest, has_connections: true, not_yet: AtomicU32::new(0), dials: Arc::default() }
+    }
+
+    /// Refuses the first `dials`, as before the guest is up.
+    pub fn refusing_first(mut self, dials: u32) -> Self {
+        self.not_yet = AtomicU32::new(dials);
+        self
+    }
+
+    /// Behaves as a stream without connections (virtio-serial).
+    pub fn without_connections(mut self) -> Self {
+        self.has_connections = false;
+        self
+    }
+
+    /// Counts the dials.
+    pub fn dials(&self) -> Arc<AtomicU32> {
+        self.dials.clone()
+    }
+}
+
+#[async_trait]
+impl Carrier for FakeCarrier {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn has_connections(&self) -> bool {
+        self.has_connections
+    }
+
+    async fn connect(&self) -> Result<Connection, AttemptError> {
+        self.dials.fetch_add(1, Ordering::SeqCst);
+        let early = |left: u32| left.checked_sub(1);
+        if self.not_yet.fetch_update(Ordering::SeqCst, Ordering::SeqCst, early).is_ok() {
+            return Err(AttemptError::Connect(io::ErrorKind::ConnectionRefused.into()));
+        }
+        let (ours, theirs) = tokio::io::duplex(256 * 1024);
+        tokio::spawn(self.guest.clone().serve(theirs));
+        let (reader, writer) = tokio::io::split(ours);
+        Ok(Connection { reader: Box::new(reader), writer: Box::new(writer) })
+    }
+}
+
+impl FakeGuest {
+    /// Serves every connection to a Unix socket until the returned task is aborted.
+    ///
+    /// # Errors
+    /// Fails when the socket cannot be bound.
+    pub fn listen(self, path: &Path) -> io::Result<tokio::task::JoinHandle<()>> {
+        let listener = UnixListener::bind(path)?;
+        Ok(tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(self.clone().serve(stream));
+            }
+        }))
     }
 }

@@ -16,16 +16,10 @@ mod calls;
 pub mod carrier;
 pub mod codes;
 mod core;
-mod dial;
-mod download;
-mod endpoint;
 mod error;
-mod events;
 mod exec;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
-mod file_operation;
-mod follow;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod handshake;
@@ -33,36 +27,31 @@ mod inbox;
 mod options;
 mod outbox;
 mod reader;
-mod refuse;
 mod stream;
 mod supervisor;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
-mod text;
-mod token;
-mod upload;
-mod writer;
+mod transfer;
 
 use std::sync::Arc;
 
 use hivekeep_protocol::{GuestRequest, GuestWelcome, Ping};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{
-    call::CallTerms,
-    endpoint::Endpoint,
-    error::{AttemptError, Ending, LinkDown, LinkError, Violation},
-    events::{GuestEvents, MAX_EVENT_BYTES},
-    exec::{AuthenticationRecord, CapturedOutput, ExecOutput},
-    options::{LinkOptions, LinkSupervisorOptions},
-    refuse::{guest_code, link_error},
-    stream::GuestStream,
-    supervisor::{LinkChange, LinkSupervisor, LinkSupervisorArgs, LinkSupervisorMsg},
-    text::{CapturedText, capped_text},
-    token::LinkToken,
-};
-use self::{calls::Slot, carrier::Carrier, core::Core, inbox::Exchange, outbox::Outbox};
+pub use call::CallTerms;
+pub use error::{AttemptError, Ending, LinkDown, LinkError, Violation, guest_code, link_error};
+pub use exec::{AuthenticationRecord, CapturedOutput, CapturedText, ExecOutput, capped_text};
+pub use options::{Endpoint, LinkOptions, LinkSupervisorOptions, LinkToken};
+pub use reader::{GuestEvents, MAX_EVENT_BYTES};
+pub use stream::GuestStream;
+pub use supervisor::{LinkChange, LinkSupervisor, LinkSupervisorArgs, LinkSupervisorMsg};
+
+use calls::Slot;
+use carrier::Carrier;
+use core::Core;
+use inbox::Exchange;
+use outbox::Outbox;
 
 /// Connection to a guest that accepted the host. Clones are cheap; when the last is dropped the
 /// connection is closed.
@@ -107,7 +96,7 @@ impl Link {
         options: &LinkOptions,
         cancel: &CancellationToken,
     ) -> Result<(Self, GuestWelcome), LinkError> {
-        let (connection, greeted) = dial::dial(carrier, token, options, cancel).await?;
+        let (connection, greeted) = handshake::dial(carrier, token, options, cancel).await?;
         let (outbox, queues) = Outbox::new();
         let first_id = getrandom::u32().map_err(|error| LinkError::Unreachable {
             attempts: 1,
@@ -117,7 +106,7 @@ impl Link {
             Arc::new(Core::new(outbox, options.clone(), first_id, carrier.has_connections()));
         let reader = reader::read_until_down(core.clone(), connection.reader, greeted.received);
         tokio::spawn(reader);
-        tokio::spawn(writer::write_until_down(core.clone(), connection.writer, queues));
+        tokio::spawn(reader::write_until_down(core.clone(), connection.writer, queues));
         Ok((Self { handle: Arc::new(Handle { core }) }, greeted.welcome))
     }
 

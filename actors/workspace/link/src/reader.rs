@@ -1,16 +1,20 @@
+//! Tasks of a link: the reader brings frames to their calls, and events to those who want them; the writer sends what
+//! is queued.
+
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use bytes::{BufMut, buf::Limit};
+use bytes::BufMut;
+use bytes::buf::Limit;
 use hivekeep_protocol::{Decoder, Frame, FrameKind, GuestEvent, HEADER_LEN, decode};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::broadcast;
 
-use super::{
-    carrier::CarrierReader,
-    core::Core,
-    error::{LinkDown, Violation},
-    events::MAX_EVENT_BYTES,
-    inbox::Reply,
-};
+use crate::carrier::{CarrierReader, CarrierWriter};
+use crate::core::Core;
+use crate::error::{LinkDown, Violation};
+use crate::inbox::Reply;
+use crate::outbox::{Outgoing, Queues};
 
 /// Number of bytes requested from the carrier at once. Small, so that little of a large frame is
 /// received into the buffer instead of its final place.
@@ -178,4 +182,111 @@ fn take_event(core: &Core, payload: &[u8]) -> Result<(), Violation> {
         Err(error) => tracing::debug!(%error, "an event of the guest was not understood"),
     }
     Ok(())
+}
+
+/// Maximum size of an event payload.
+pub const MAX_EVENT_BYTES: usize = hivekeep_protocol::limits::MAX_EVENT_BYTES;
+
+/// Number of events kept for a receiver that is behind.
+pub(super) const KEPT_EVENTS: usize = 256;
+
+/// Events that the guest pushes. They are hints: a receiver that is more than 256 behind loses the
+/// oldest, and asks the guest for the truth.
+pub struct GuestEvents {
+    receiver: broadcast::Receiver<GuestEvent>,
+    dropped: u64,
+}
+
+impl GuestEvents {
+    pub(super) fn new(receiver: broadcast::Receiver<GuestEvent>) -> Self {
+        Self { receiver, dropped: 0 }
+    }
+
+    /// Next event; `None` once the link is down and all are read.
+    pub async fn recv(&mut self) -> Option<GuestEvent> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::RecvError::Lagged(missed)) => self.dropped += missed,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Number of events lost to this receiver because it was behind.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// Number of data frames written at once: a quarter of a mebibyte, so that a control frame never
+/// waits behind more.
+const DATA_AT_ONCE: usize = 1;
+
+/// Writes what is queued until the link is down.
+pub(super) async fn write_until_down(core: Arc<Core>, mut writer: CarrierWriter, queues: Queues) {
+    tokio::select! {
+        biased;
+        _ = core.closed() => {}
+        error = write(&mut writer, queues) => core.close(LinkDown::Io(error.to_string())),
+    }
+    // Shutting down informs a guest behind a connection, bounded by the close itself.
+    drop(writer);
+}
+
+async fn write(writer: &mut CarrierWriter, mut queues: Queues) -> io::Error {
+    let (mut batch, mut data) = (Vec::new(), Vec::new());
+    loop {
+        tokio::select! {
+            biased;
+            Some(frame) = queues.control.recv() => batch.push(frame),
+            Some(frame) = queues.content.next() => data.push(frame),
+            else => return io::ErrorKind::BrokenPipe.into(),
+        }
+        while data.len() < DATA_AT_ONCE
+            && let Some(frame) = queues.content.try_next()
+        {
+            data.push(frame);
+        }
+        // Taken after the data: all control frames queued before it are here now.
+        for _ in 0..queues.control.len() {
+            batch.extend(queues.control.try_recv());
+        }
+        batch.append(&mut data);
+        if let Err(error) = write_frames(writer, &batch).await {
+            return error;
+        }
+        batch.clear();
+    }
+}
+
+/// Writes frames with as few system calls as the carrier allows.
+async fn write_frames<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    frames: &[Outgoing],
+) -> io::Result<()> {
+    if writer.is_write_vectored() {
+        let mut slices: Vec<IoSlice<'_>> = frames
+            .iter()
+            .flat_map(|frame| [&frame.header[..], &frame.payload[..]])
+            .filter(|part| !part.is_empty())
+            .map(IoSlice::new)
+            .collect();
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match writer.write_vectored(rest).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => IoSlice::advance_slices(&mut rest, written),
+            }
+        }
+    } else {
+        let len = frames.iter().map(|frame| frame.header.len() + frame.payload.len()).sum();
+        let mut bytes = Vec::with_capacity(len);
+        for frame in frames {
+            bytes.extend_from_slice(&frame.header);
+            bytes.extend_from_slice(&frame.payload);
+        }
+        writer.write_all(&bytes).await?;
+    }
+    writer.flush().await
 }

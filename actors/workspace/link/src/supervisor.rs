@@ -11,25 +11,22 @@
 //! No handler waits: connecting and watching run in tasks that post back to the mailbox, with the
 //! round they belong to, so that late posts can be dropped.
 
-mod watch;
-
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use hivekeep_protocol::GuestWelcome;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::{
-    sync::watch::Receiver,
-    time::{Instant, sleep},
-};
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Link, LinkToken,
-    carrier::Carrier,
-    error::{LinkDown, LinkError},
-    options::LinkSupervisorOptions,
-};
+use crate::call::CallTerms;
+use crate::carrier::Carrier;
+use crate::error::{LinkDown, LinkError};
+use crate::options::LinkSupervisorOptions;
+use crate::{Link, LinkToken};
 
 /// Change of the link's state.
 #[derive(Debug)]
@@ -196,7 +193,7 @@ impl LinkSupervisorState {
         match outcome {
             Ok((link, welcome)) => {
                 self.phase = Phase::Up { link: link.clone(), since: Instant::now() };
-                let watch = watch::Watch {
+                let watch = Watch {
                     link: link.clone(),
                     options: self.args.options.clone(),
                     has_connections: self.args.carrier.has_connections(),
@@ -254,5 +251,63 @@ impl LinkSupervisorState {
             // An error says that the actor has gone, and the message with it.
             let _ = myself.cast(LinkSupervisorMsg(message));
         });
+    }
+}
+
+/// Watches one link to its end and pings the guest when it is silent.
+struct Watch {
+    link: Link,
+    options: LinkSupervisorOptions,
+    has_connections: bool,
+    round: u64,
+    supervisor: ActorRef<LinkSupervisorMsg>,
+}
+
+impl Watch {
+    async fn run(self) -> Msg {
+        let round = self.round;
+        let reason = tokio::select! {
+            biased;
+            reason = self.link.closed() => reason,
+            _ = self.ping_while_up() => self.link.closed().await,
+        };
+        Msg::Lost { round, reason }
+    }
+
+    async fn ping_while_up(&self) {
+        let mut missed = 0;
+        while self.link.is_up() {
+            let silent_ms = self.link.silent_ms();
+            if silent_ms < self.options.ping_idle_ms {
+                self.answered(&mut missed);
+                sleep(Duration::from_millis(self.options.ping_idle_ms - silent_ms)).await;
+                continue;
+            }
+            let time = Duration::from_millis(self.options.ping_timeout_ms.max(1));
+            let pong = self.link.ping(CallTerms::at_most(time)).await;
+            // Any frame received meanwhile is as good as the pong.
+            if pong.is_ok() || self.link.silent_ms() < self.options.ping_timeout_ms {
+                self.answered(&mut missed);
+                continue;
+            }
+            missed += 1;
+            if missed == 1 {
+                self.post(Msg::Silent { round: self.round });
+            }
+            if !self.has_connections && missed >= self.options.resync_after_pings {
+                self.link.close(LinkDown::Unresponsive);
+            }
+        }
+    }
+
+    fn answered(&self, missed: &mut u32) {
+        if std::mem::take(missed) > 0 {
+            self.post(Msg::Answers { round: self.round });
+        }
+    }
+
+    fn post(&self, message: Msg) {
+        // An error says that the actor has gone; then this task ends too.
+        let _ = self.supervisor.cast(LinkSupervisorMsg(message));
     }
 }

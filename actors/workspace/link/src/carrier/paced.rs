@@ -5,30 +5,25 @@
 //! much as the piece itself. So while much flows the socket is left alone for moments, in which a
 //! few pieces gather: fewer than its buffer holds, so that QEMU does not wait either.
 
-use std::{
-    io::{self, IoSlice},
-    os::fd::OwnedFd,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, SendFlags, Shutdown, recv, sendmsg, shutdown},
-    time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-        timerfd_settime,
-    },
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
-    net::UnixStream,
-    task::coop::poll_proceed,
-};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::task::coop::poll_proceed;
 
-use super::{Connection, watched::register};
+use super::{Connection, register};
 
 /// Size of a whole piece of QEMU's: when this much arrives, more is on its way.
 const MUCH_BYTES: usize = 32 * 1024;

@@ -1,12 +1,13 @@
+use hivekeep_protocol::limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES};
 use hivekeep_protocol::{
     Exit, Frame, FrameKind, FromGuest, GuestEvent, GuestTaskOutcome, GuestTaskResult, JobSummary,
     Pong, Stream, TaskResultsPush, TaskResultsReply, TaskStreamOutput, encode,
-    limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES},
 };
 use proptest::prelude::*;
 
 use super::*;
-use crate::{LinkDown, Violation, fake::obliging};
+use crate::fake::obliging;
+use crate::{LinkDown, Violation};
 
 fn frame(kind: FrameKind, id: u32, payload: Vec<u8>) -> Vec<u8> {
     Frame { kind, id, payload }.to_bytes()
@@ -87,7 +88,7 @@ async fn a_guest_that_ignores_credit_is_cut_off() {
     let (link, _seen) = link_to(|_| {
         RequestBehaviour::raw(|id| {
             let chunk = frame(FrameKind::Data, id, vec![0; DATA_CHUNK_BYTES + 1]);
-            chunk.repeat(crate::download::WINDOW as usize / DATA_CHUNK_BYTES + 1)
+            chunk.repeat(crate::transfer::WINDOW as usize / DATA_CHUNK_BYTES + 1)
         })
     })
     .await;
