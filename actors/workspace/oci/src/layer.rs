@@ -1,10 +1,9 @@
-//! Layer archives: decompression within a budget, checked by the digest of what comes out.
+//! Layer archives: decompression within a budget, checked by the digest of what comes out; their last block filled
+//! up, and their extension records read.
 
-use std::{
-    cell::Cell,
-    fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom},
-};
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use flate2::bufread::MultiGzDecoder;
 use tokio_util::sync::CancellationToken;
@@ -155,5 +154,66 @@ impl<R: Read> Read for Metered<'_, '_, R> {
         let got = self.inner.read(buffer)?;
         self.budget.take(got)?;
         Ok(got)
+    }
+}
+
+/// Reads all records; `None` if one is malformed.
+pub(crate) fn records(mut bytes: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        let digits = bytes.iter().position(|byte| *byte == b' ')?;
+        let length: usize = std::str::from_utf8(&bytes[..digits]).ok()?.parse().ok()?;
+        let record = bytes.get(digits + 1..length)?.strip_suffix(b"\n")?;
+        let equals = record.iter().position(|byte| *byte == b'=')?;
+        records.push((&record[..equals], &record[equals + 1..]));
+        bytes = &bytes[length..];
+    }
+    Some(records)
+}
+
+const BLOCK_BYTES: u64 = 512;
+
+pub(super) struct Unpadded<'a, R> {
+    inner: R,
+    read: u64,
+    /// True once zeros were given that are not there.
+    filled: &'a Cell<bool>,
+}
+
+impl<'a, R: Read> Unpadded<'a, R> {
+    pub(super) fn new(inner: R, filled: &'a Cell<bool>) -> Self {
+        Self { inner, read: 0, filled }
+    }
+}
+
+impl<R: Read> Read for Unpadded<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(buffer)?;
+        self.read += got as u64;
+        if got > 0 || buffer.is_empty() || self.read.is_multiple_of(BLOCK_BYTES) {
+            return Ok(got);
+        }
+        let lacking = BLOCK_BYTES - self.read % BLOCK_BYTES;
+        let zeros = buffer.len().min(usize::try_from(lacking).unwrap_or(usize::MAX));
+        buffer[..zeros].fill(0);
+        self.read += zeros as u64;
+        self.filled.set(true);
+        Ok(zeros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::records;
+
+    #[test]
+    fn values_may_have_line_breaks_and_nonsense_is_none() {
+        let bytes = b"12 path=a\nb\n7 k=\0\xff\n";
+        let read = records(bytes).unwrap();
+        assert_eq!(read, [(b"path".as_slice(), b"a\nb".as_slice()), (b"k", b"\0\xff")]);
+        assert_eq!(records(b""), Some(Vec::new()));
+        for bad in [&b"x"[..], b"5 a=b\n", b"99 a=b\n", b"0 \n", b"2 a=b\n", b"6 a=bX", b"5 ab\n"] {
+            assert_eq!(records(bad), None, "{bad:?}");
+        }
     }
 }

@@ -15,16 +15,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod codes;
-mod config;
 mod credentials;
 mod digest;
 mod error;
 mod layer;
-mod limits;
 mod manifest;
 mod options;
-mod pax;
-mod policy;
 mod pull;
 mod reference;
 mod signature;
@@ -34,9 +30,7 @@ mod unpack;
 pub use digest::Sha256Digest;
 pub use error::Error;
 pub use layer::{LayerFile, LayerPacking};
-pub use limits::PullLimits;
-pub use options::ImageOptions;
-pub use policy::{Asker, ImagePolicy, SignatureRule};
+pub use options::{Asker, ImageOptions, ImagePolicy, PullLimits, SignatureRule};
 pub use pull::{ImagePuller, PullProgress, PullRequest};
 pub use reference::{ImageSource, RegistryRef};
 pub use unpack::{UnpackedTree, unpack};

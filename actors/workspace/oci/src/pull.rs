@@ -1,6 +1,7 @@
 //! Pull of an image: policy, source, unpacking, adoption by the store.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
+use std::time::Duration;
 
 use hivekeep_image::{
     BuildLock, ImageName, ImageStore, PulledImage, PulledName, TreeAdoption, VerifiedImage,
@@ -9,12 +10,10 @@ use hivekeep_kernel::fault_point;
 use rustix::fs::statvfs;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Error, ImageOptions, ImageSource, LayerFile, OciResult, RegistryRef, UnpackedTree,
-    policy::{Asker, ImagePolicy},
-    source::{self, FetchTerms, FetchedImage},
-    unpack,
-};
+use crate::options::{Asker, ImagePolicy};
+use crate::source::{self, FetchTerms, FetchedImage};
+use crate::unpack;
+use crate::{Error, ImageOptions, ImageSource, LayerFile, OciResult, RegistryRef, UnpackedTree};
 
 /// Pause between two looks at the lock of builds.
 const LOCK_EVERY: Duration = Duration::from_millis(200);

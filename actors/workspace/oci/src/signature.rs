@@ -4,18 +4,22 @@
 //! payload, a document that names a repository and a manifest's digest, and its annotation is the
 //! signature. Both come from the registry, which is not trusted; the keys are the operator's.
 
-use std::{fs::File, io::Read, path::Path};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use oci_spec::image::{Descriptor, ImageManifest};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use serde::Deserialize;
-use tokio_rustls::rustls::pki_types::{SubjectPublicKeyInfoDer, pem::PemObject};
+use tokio_rustls::rustls::pki_types::SubjectPublicKeyInfoDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-use crate::{
-    Error, OciResult, RegistryRef, Sha256Digest, manifest::BlobRef, policy::SignatureRule,
-    source::RegistryClient,
-};
+use crate::manifest::BlobRef;
+use crate::options::SignatureRule;
+use crate::source::RegistryClient;
+use crate::{Error, OciResult, RegistryRef, Sha256Digest};
 
 /// Annotation of a layer with the signature of the layer in base64.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";

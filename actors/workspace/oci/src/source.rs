@@ -1,8 +1,6 @@
 //! Sources of images: each gives a checked manifest and configuration, and the layers as files.
 
-mod archive;
-mod challenge;
-mod layout;
+mod local;
 mod registry;
 
 use std::sync::Arc;
@@ -10,17 +8,13 @@ use std::sync::Arc;
 use hivekeep_image::ImageDefaults;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    ImageSource, LayerFile, OciResult, PullLimits, Sha256Digest,
-    config::PlatformConfig,
-    limits::DOCUMENT_BYTES,
-    manifest::{self, BlobRef, ManifestForm, PlatformManifest},
-    policy::{ImagePolicy, SignatureRule},
-    signature,
-};
-use archive::DockerArchive;
-use layout::OciLayout;
 pub(crate) use registry::RegistryClient;
+
+use crate::manifest::{self, BlobRef, ManifestForm, PlatformConfig, PlatformManifest};
+use crate::options::{DOCUMENT_BYTES, ImagePolicy, SignatureRule};
+use crate::signature;
+use crate::{ImageSource, LayerFile, OciResult, PullLimits, Sha256Digest};
+use local::{DockerArchive, OciLayout};
 
 /// Image fetched from a source.
 pub(crate) struct FetchedImage {

@@ -9,20 +9,23 @@
 mod apply;
 mod beneath;
 mod entry;
-mod meta;
-mod unpadded;
-mod whiteout;
 
-use std::{cell::Cell, collections::HashMap, path::Path};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
 
 use hivekeep_image::FileOwner;
 use hivekeep_kernel::fault_point;
+use rustix::fs::FileType;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, LayerFile, OciResult, PullLimits, digest::DigestReader, layer::Budget};
+use crate::digest::DigestReader;
+use crate::layer::{Budget, Unpadded};
+use crate::{Error, LayerFile, OciResult, PullLimits};
 use apply::Applier;
+use beneath::{Beneath, TreeFolder};
 use entry::{Extensions, LayerEntry};
-use unpadded::Unpadded;
 
 /// Tree of an image.
 #[derive(Debug)]
@@ -105,6 +108,60 @@ fn unpack_layer(
 fn refused(layer: usize, entry: &str, reason: impl Into<String>) -> Error {
     let entry = entry.chars().take(300).collect();
     Error::Entry { layer, entry, reason: reason.into() }
+}
+
+const PREFIX: &str = ".wh.";
+/// Prefix of the names that aufs keeps for itself.
+const AUFS: &str = ".wh..wh.";
+const OPAQUE: &str = ".wh..wh..opq";
+
+/// Meaning of a name in a layer.
+#[derive(Debug, PartialEq, Eq)]
+enum LayerName<'a> {
+    Plain,
+    /// All that lower layers have in the folder is gone.
+    Opaque,
+    /// Entries that lower layers have under this name are gone.
+    Removed(&'a str),
+    /// Name of aufs, without a meaning.
+    Ignored,
+    /// Name that cannot be.
+    Bad,
+}
+
+impl<'a> LayerName<'a> {
+    fn of(name: &'a str) -> Self {
+        match name.strip_prefix(PREFIX) {
+            None => Self::Plain,
+            Some(_) if name == OPAQUE => Self::Opaque,
+            Some(_) if name.starts_with(AUFS) => Self::Ignored,
+            Some("" | "." | "..") => Self::Bad,
+            Some(removed) => Self::Removed(removed),
+        }
+    }
+}
+
+/// Removes what lower layers have under a name; what this layer placed stays.
+fn remove_lower(
+    tree: &Beneath,
+    folder: &TreeFolder,
+    name: &str,
+    placed: &HashSet<String>,
+) -> io::Result<()> {
+    let path = folder.below(name);
+    match folder.kind(name)? {
+        None => Ok(()),
+        Some(FileType::Directory) if placed.contains(&path) => {
+            clear_lower(tree, &tree.folder(&path)?, placed)
+        }
+        Some(_) if placed.contains(&path) => Ok(()),
+        Some(_) => folder.remove(name),
+    }
+}
+
+/// Removes what lower layers have in a folder. Folders are bounded in depth.
+fn clear_lower(tree: &Beneath, folder: &TreeFolder, placed: &HashSet<String>) -> io::Result<()> {
+    folder.names()?.iter().try_for_each(|(name, _)| remove_lower(tree, folder, name, placed))
 }
 
 #[cfg(test)]

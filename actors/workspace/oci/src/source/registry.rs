@@ -1,35 +1,26 @@
 //! Client of the OCI distribution protocol, for pulls. Every answer is bounded in bytes and in the
 //! time without one; credentials go to the registry and to the server of tokens that it names.
 
-use std::{
-    fs::File,
-    future::Future,
-    io::Read,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::fs::File;
+use std::future::Future;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hivekeep_kernel::fault_point;
-use reqwest::{
-    Certificate, Client, Response, StatusCode, Url,
-    header::{ACCEPT, AUTHORIZATION, HeaderValue},
-    redirect,
-};
-use tokio::{io::AsyncWriteExt, sync::Mutex};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
+use reqwest::{Certificate, Client, Response, StatusCode, Url, redirect};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Mutex;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    FetchTerms,
-    challenge::{Challenge, basic_header, bearer_header},
-};
-use crate::{
-    Error, OciResult, RegistryRef, Sha256Digest,
-    credentials::{RegistryLogin, login_for},
-    digest::RunningDigest,
-    limits::DOCUMENT_BYTES,
-    manifest::{self, BlobRef},
-};
+use super::FetchTerms;
+use crate::credentials::{Challenge, RegistryLogin, basic_header, bearer_header, login_for};
+use crate::digest::RunningDigest;
+use crate::manifest::{self, BlobRef};
+use crate::options::DOCUMENT_BYTES;
+use crate::{Error, OciResult, RegistryRef, Sha256Digest};
 
 const CONNECT: Duration = Duration::from_secs(10);
 const REDIRECTS: usize = 5;

@@ -1,17 +1,16 @@
 //! Hostile archives and layouts: members are names in an index, and nothing else is opened by them.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tar::EntryType::{Char, Directory, Fifo, GNULongName, Link, Regular, Symlink, XHeader};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Error, ImageOptions, limits::EXTENSION_BYTES};
+use crate::options::EXTENSION_BYTES;
+use crate::{Error, ImageOptions};
 
 /// A configuration with one layer, whatever that holds.
 fn config() -> String {

@@ -1,28 +1,20 @@
 //! Application of entries to the tree.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    fs::File,
-    io::{self, Read},
-    path::Path,
-    rc::Rc,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::rc::Rc;
 
 use hivekeep_image::FileOwner;
-use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, openat, symlinkat},
-    io::Errno,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, openat, symlinkat};
+use rustix::io::Errno;
 
-use super::{
-    UnpackedTree,
-    beneath::{Beneath, TreeFolder, split},
-    entry::{EntryKind, LayerEntry, plain},
-    meta::EntryMeta,
-    refused,
-    whiteout::{LayerName, clear_lower, remove_lower},
-};
-use crate::{Error, OciResult, layer::Budget};
+use super::beneath::{Beneath, EntryMeta, TreeFolder, split};
+use super::entry::{EntryKind, LayerEntry, plain};
+use super::{LayerName, UnpackedTree, clear_lower, refused, remove_lower};
+use crate::layer::Budget;
+use crate::{Error, OciResult};
 
 /// Folders that machines mount on or work in, with their modes.
 const MOUNT_POINTS: [(&str, u32); 8] = [

@@ -1,16 +1,15 @@
 //! Entries of a layer's archive: headers with their extension records, checked.
 
-use std::{collections::BTreeMap, io::Read};
+use std::collections::BTreeMap;
+use std::io::Read;
 
 use tar::EntryType;
 
-use super::{meta::EntryMeta, refused};
-use crate::{
-    Error, OciResult,
-    layer::Budget,
-    limits::{DEPTH, EXTENSION_BYTES, PATH_BYTES},
-    pax::records,
-};
+use super::beneath::EntryMeta;
+use super::refused;
+use crate::layer::{Budget, records};
+use crate::options::{DEPTH, EXTENSION_BYTES, PATH_BYTES};
+use crate::{Error, OciResult};
 
 /// Prefix of pax records that hold extended attributes.
 const XATTR: &[u8] = b"SCHILY.xattr.";

@@ -1,14 +1,13 @@
 //! Hostile and odd layers, each in a tree of its own.
 
-use std::{
-    fs::{self, File},
-    io::Write,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
-};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use super::LayerName::{self, *};
 use super::*;
 use crate::{ImageOptions, LayerPacking, Sha256Digest};
 
@@ -345,4 +344,20 @@ fn a_changed_or_cut_layer_is_told() {
     let archive = layer(&archive, &archive, LayerPacking::Plain);
     let error = unpack(vec![archive], &ground.tree(), None, limits, &cancel, &|_| ());
     assert!(matches!(error, Err(Error::Cancelled)), "{error:?}");
+}
+
+#[test]
+fn names_of_whiteouts() {
+    for (name, means) in [
+        ("a.wh.b", Plain),
+        (".wh.a", Removed("a")),
+        (".wh..hidden", Removed(".hidden")),
+        (".wh..wh..opq", Opaque),
+        (".wh..wh.plnk", Ignored),
+        (".wh.", Bad),
+        (".wh..", Bad),
+        (".wh...", Bad),
+    ] {
+        assert_eq!(LayerName::of(name), means, "{name}");
+    }
 }
