@@ -1,4 +1,9 @@
-//! System requests: configuration, liveness, snapshots, shutdown of the guest.
+//! System requests: configuration, liveness, snapshots, shutdown of the guest; its network interface, users, volumes,
+//! and byte streams to its ports, as of a proxy's CONNECT.
+//!
+//! A stream is one call. Content travels both ways on [`crate::Stream::Content`] under credit, of which the host has
+//! none at first: the guest's first credit says that the port has taken the connection. Either side half-closes by an
+//! end frame. The reply comes when both have ended, or the connection has broken.
 
 use serde::{Deserialize, Serialize};
 
@@ -155,4 +160,99 @@ pub struct Thawed {
     /// True if the root file system was frozen until now. If not, the time was up before, and a
     /// copy taken meanwhile may be torn.
     pub was_frozen: bool,
+}
+
+/// Sets the one interface of a machine besides loopback, exclusively: former addresses, routes and
+/// neighbours are removed, IPv6 is off. Idempotent: settings that are right already are not
+/// touched.
+///
+/// The interface comes up. Without a carrier its gateway is not queried; a later call, which then
+/// finds everything set, queries it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetNetwork {
+    /// MAC address of the interface: unicast.
+    pub mac: [u8; 6],
+    /// IPv4 address.
+    pub address: [u8; 4],
+    /// Length of the network prefix in bits, 8 to 30.
+    pub prefix_len: u8,
+    /// Address of the next hop to everything else, in the same network.
+    pub gateway: [u8; 4],
+    /// Server for `/etc/resolv.conf`; `None` leaves that file without a server.
+    pub dns: Option<[u8; 4]>,
+}
+
+/// Answer to [`SetNetwork`]: the settings read back from the kernel and from the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkSet {
+    /// Name of the interface in the guest.
+    pub interface: String,
+    /// MAC address of the interface.
+    pub mac: [u8; 6],
+    /// Only IPv4 address of the interface.
+    pub address: [u8; 4],
+    /// Length of the network prefix in bits.
+    pub prefix_len: u8,
+    /// Target of the default route.
+    pub gateway: [u8; 4],
+    /// First server of `/etc/resolv.conf`.
+    pub dns: Option<[u8; 4]>,
+    /// True if the gateway answered an ARP request. If not, it was queried for about three seconds,
+    /// or the interface has no carrier.
+    pub gateway_answers: bool,
+}
+
+/// Finds a user in the guest's `/etc/passwd`. A number need not be there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FindUser {
+    /// Name or number.
+    pub user: String,
+}
+
+/// Answer to [`FindUser`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserFound {
+    /// User id.
+    pub uid: u32,
+    /// Id of the user's own group.
+    pub gid: u32,
+    /// Absolute path of the home; `/` where the guest names none.
+    pub home: String,
+}
+
+/// Mounts the virtio-fs device of this tag at a path of a VM. Idempotent: what is mounted there
+/// already stays.
+///
+/// The path's folders are made. No link on it is followed: what ran in the machine before left
+/// them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountVolume {
+    /// Tag of the device.
+    pub tag: String,
+    /// Absolute path, without `..`.
+    pub path: String,
+    /// Refuse writes in the guest already. The host refuses them in any case.
+    pub read_only: bool,
+}
+
+/// Answer to [`MountVolume`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMounted {
+    /// True if it was mounted before.
+    pub was_mounted: bool,
+}
+
+/// Connects to a TCP port of the guest itself: of its loopback (IPv4, then IPv6), then of its own address.
+/// The last of the refusals is answered as [`crate::GuestCode::PortClosed`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenStream {
+    /// Port, from 1.
+    pub port: u16,
+}
+
+/// Answer to [`OpenStream`], when both directions have ended in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamClosed {
+    /// Number of bytes that came from the port and were sent to the host.
+    pub sent_bytes: u64,
 }
