@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::files::{io_error, off_thread};
 use crate::session::call::RequestContext;
 use crate::settings::GuestKind;
-use crate::sys::ioctl;
+use crate::sys;
 
 const MAX_FREEZE_MS: u32 = 60_000;
 const THAW_WAIT: Duration = Duration::from_secs(10);
@@ -66,7 +66,7 @@ fn hold_still(
     tell: oneshot::Sender<io::Result<()>>,
     orders: &mpsc::Receiver<Order>,
 ) {
-    let frozen = File::open("/").and_then(|root| ioctl::freeze(&root).map(|()| root));
+    let frozen = File::open("/").and_then(|root| sys::freeze(&root).map(|()| root));
     let root = match frozen {
         Ok(root) => root,
         Err(error) => {
@@ -79,7 +79,7 @@ fn hold_still(
         // Nobody knows that it is frozen.
         Err(_) => Err(RecvTimeoutError::Disconnected),
     };
-    let thawed = ioctl::thaw(&root);
+    let thawed = sys::thaw(&root);
     if let Ok(order) = order {
         let _ = order.send(thawed.is_ok());
     } else {
@@ -126,7 +126,7 @@ impl Freezer {
     pub fn new() -> Self {
         if let Ok(root) = File::open("/") {
             // An error says that it is not frozen, or not ours to thaw.
-            let _ = ioctl::thaw(&root);
+            let _ = sys::thaw(&root);
         }
         Self::default()
     }

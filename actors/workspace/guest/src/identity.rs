@@ -19,7 +19,7 @@ pub use persona::{Persona, name_in_hosts};
 use crate::files::io_error;
 use crate::session::call::RequestContext;
 use crate::settings::GuestKind;
-use crate::sys::ioctl;
+use crate::sys;
 use crate::system;
 use persona::Known;
 
@@ -53,8 +53,7 @@ pub fn reidentify(cx: &RequestContext, asked: Reidentify) -> Result<Reidentified
         .map_err(|error| failed("the host name")(error.into()))?;
     name_in_hosts(Path::new(HOSTS), &asked.hostname).map_err(failed(HOSTS))?;
     set_machine_id(&asked.machine_id).map_err(failed(MACHINE_ID))?;
-    let entropy_bytes =
-        ioctl::add_entropy(&asked.entropy).map_err(failed("the random generator"))?;
+    let entropy_bytes = sys::add_entropy(&asked.entropy).map_err(failed("the random generator"))?;
     cx.agent.tasks.become_of(&asked.machine_id)?;
     let Reidentify { token_hash, instance_id, .. } = asked;
     let persona = &cx.agent.persona;

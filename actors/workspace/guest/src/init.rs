@@ -26,8 +26,8 @@ use rustix::mount::{MountFlags, mount, mount_move};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::agent::daemon::RoleFailure;
-use crate::args::RUN_DIR;
 use crate::identity;
+use crate::settings::RUN_DIR;
 
 /// Where the agent keeps commands' cgroups.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup/hivekeep";
@@ -114,7 +114,7 @@ fn boot() -> Result<(Asked, Later), Error> {
     {
         crate::say!("init: machine id: {error}");
     }
-    if let Err(error) = crate::sys::ioctl::loopback_up() {
+    if let Err(error) = crate::sys::loopback_up() {
         crate::say!("init: loopback: {error}");
     }
     Ok((asked, later))

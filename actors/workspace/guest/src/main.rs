@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use hivekeep_guest::agent::daemon;
-use hivekeep_guest::{args, as_user, ask, init, jobs, reap, sandbox, say, selftest};
+use hivekeep_guest::{as_user, ask, init, jobs, reap, sandbox, say, selftest, settings};
 
 const USAGE: &str = "usage: hivekeep-guest ROLE ...
   init                 PID 1 of a machine; reads the kernel command line
@@ -33,8 +33,8 @@ fn main() -> ExitCode {
         Some("as") => return as_user::run(words),
         Some("askpass") => return ask::askpass(words),
         Some("job") => return jobs::shim::run(words),
-        Some("agent") => args::agent(words).map_err(Into::into).and_then(daemon::run),
-        Some("sandbox") => args::sandbox(words).map_err(Into::into).and_then(sandbox::run),
+        Some("agent") => settings::agent(words).map_err(Into::into).and_then(daemon::run),
+        Some("sandbox") => settings::sandbox(words).map_err(Into::into).and_then(sandbox::run),
         Some("selftest-vsock") => selftest::vsock(),
         Some("selftest-spawn") => selftest::spawn(words.next()),
         Some("selftest-calls") => selftest::calls(words),

@@ -20,7 +20,7 @@ use crate::files::{io_error, off_thread};
 use crate::identity::write_beside;
 use crate::session::call::RequestContext;
 use crate::settings::GuestKind;
-use crate::sys::ioctl;
+use crate::sys;
 use interface::{Held, Interface};
 use netlink::{Message, Netlink};
 
@@ -91,7 +91,7 @@ enum Before {
 
 fn bring_to(interface: &Interface, asked: &SetNetwork) -> io::Result<Before> {
     // Init brings the loopback up too; a program may have changed it since.
-    ioctl::loopback_up()?;
+    sys::loopback_up()?;
     interface.no_ipv6()?;
     let (mut netlink, was_up) = (Netlink::open()?, interface.is_up()?);
     if was_up {

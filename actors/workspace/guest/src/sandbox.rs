@@ -43,9 +43,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::agent::daemon::RoleFailure;
-use crate::args::{RUN_DIR, SandboxArgs};
 use crate::identity;
 use crate::init::supervisor;
+use crate::settings::{RUN_DIR, SandboxArgs};
 use crate::sys::descriptors;
 
 /// Makes the sandbox and stays its PID 1 until a shutdown is ordered.

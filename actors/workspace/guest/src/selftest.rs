@@ -19,7 +19,7 @@ use tokio_vsock::{VMADDR_CID_LOCAL, VsockAddr, VsockStream};
 
 use crate::agent::Agent;
 use crate::agent::daemon::{RoleFailure, runtime};
-use crate::carrier::vsock::{PORT, Vsock};
+use crate::carrier::{VSOCK_PORT, Vsock};
 use crate::settings::{AgentSettings, GuestKind};
 use crate::sys::spawn::{Program, Stdio, spawn as start};
 
@@ -40,13 +40,13 @@ pub fn vsock() -> Result<ExitCode, RoleFailure> {
         cgroup_root: None,
     };
     let outcome = runtime()?.block_on(async {
-        let refusing = Vsock::bind(PORT + 1000, vec![crate::carrier::vsock::HOST_CID])?;
+        let refusing = Vsock::bind(VSOCK_PORT + 1000, vec![crate::settings::HOST_CID])?;
         let agent = Agent::start(settings).await?;
         tokio::spawn(agent.clone().serve(refusing));
-        tokio::spawn(agent.serve(Vsock::bind(PORT, vec![VMADDR_CID_LOCAL])?));
-        let pong = tokio::time::timeout(Duration::from_secs(10), ping(PORT, token)).await??;
+        tokio::spawn(agent.serve(Vsock::bind(VSOCK_PORT, vec![VMADDR_CID_LOCAL])?));
+        let pong = tokio::time::timeout(Duration::from_secs(10), ping(VSOCK_PORT, token)).await??;
         let refused =
-            tokio::time::timeout(Duration::from_secs(10), ping(PORT + 1000, token)).await?;
+            tokio::time::timeout(Duration::from_secs(10), ping(VSOCK_PORT + 1000, token)).await?;
         match (pong, refused) {
             (true, Err(_)) => Ok(()),
             (true, Ok(_)) => Err("a peer that is not the host was served".into()),

@@ -14,9 +14,8 @@ use rustix::time::{ClockId, Timespec};
 use crate::agent::Agent;
 use crate::files::{io_error, off_thread};
 use crate::session::call::RequestContext;
-use crate::settings::GuestKind;
-use crate::settings::SHUTDOWN_FILE;
-use crate::sys::ioctl;
+use crate::settings::{GuestKind, SHUTDOWN_FILE};
+use crate::sys;
 
 /// A clock that is off by less is left alone.
 const CLOCK_TOLERANCE_MS: u64 = 500;
@@ -67,7 +66,7 @@ fn apply(place: GuestKind, asked: &Configure) -> Configured {
                 crate::say!("configure: clock: {error}");
                 0
             });
-            done.entropy_bytes = ioctl::add_entropy(&asked.entropy).unwrap_or_else(|error| {
+            done.entropy_bytes = sys::add_entropy(&asked.entropy).unwrap_or_else(|error| {
                 crate::say!("configure: entropy: {error}");
                 0
             });
@@ -110,7 +109,7 @@ fn grow_root() -> io::Result<()> {
     let blocks = sectors * 512 / fs.f_bsize;
     // ext4 keeps part of its blocks for itself, so growing is asked for whenever
     // the sizes differ; asking for the present size is no error.
-    ioctl::resize_ext4(root.as_fd(), blocks)
+    sys::resize_ext4(root.as_fd(), blocks)
 }
 
 /// Answers [`Usage`].

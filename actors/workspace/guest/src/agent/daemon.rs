@@ -11,18 +11,16 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{Agent, EventListeners, GuestIdentity, SHUTDOWN_STATUS};
-use crate::args::{AgentArgs, LinkPort};
 use crate::carrier::virtio::Virtio;
-use crate::carrier::vsock::Vsock;
-use crate::carrier::{GuestCarrier, Unix};
+use crate::carrier::{GuestCarrier, Unix, Vsock};
 use crate::contain::{Contain, cgroup, reaper};
 use crate::files::operation::FileOperations;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
 use crate::jobs::{self, JobsFolder};
 use crate::session::{self, StreamKind};
-use crate::settings::{AgentSettings, GuestKind};
-use crate::sys::{descriptors, memory, signals};
+use crate::settings::{AgentArgs, AgentSettings, GuestKind, LinkPort};
+use crate::sys::{self, descriptors, signals};
 use crate::tasks::{self, GuestTasks};
 
 /// Threads for disks at once: a guest has few CPUs and one disk.
@@ -46,7 +44,7 @@ pub fn runtime() -> io::Result<Runtime> {
 /// # Errors
 /// When it cannot start.
 pub fn run(args: AgentArgs) -> Result<ExitCode, RoleFailure> {
-    memory::keep_freed_memory();
+    sys::keep_freed_memory();
     signals::restore_defaults();
     descriptors::close_on_exec();
     let inherited = match args.link {
@@ -67,7 +65,7 @@ pub fn run(args: AgentArgs) -> Result<ExitCode, RoleFailure> {
         match (args.link, inherited) {
             (LinkPort::Virtio, _) => agent.serve(Virtio::open(DEVICE_WAIT).await?).await,
             (LinkPort::Vsock(cids), _) => {
-                agent.serve(Vsock::bind(crate::carrier::vsock::PORT, cids)?).await;
+                agent.serve(Vsock::bind(crate::carrier::VSOCK_PORT, cids)?).await;
             }
             (LinkPort::UnixPath(path), _) => agent.serve(Unix::bind(&path, args.peer_uids)?).await,
             (LinkPort::UnixFd(_), Some(fd)) => {

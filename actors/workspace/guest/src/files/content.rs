@@ -24,7 +24,7 @@ use crate::as_user;
 use crate::files;
 use crate::session::call::{RequestContext, cancelled};
 use crate::session::inflow::{ALIGNMENT, InflowBatch, Payload};
-use crate::sys::memory;
+use crate::sys;
 
 /// Read in one visit to the disk: a visit costs two changes of threads.
 const AT_ONCE_BYTES: usize = 1024 * 1024;
@@ -102,17 +102,17 @@ impl Reading {
         // Refused for what is no whole number of blocks.
         if let Some(direct) = &self.direct
             && !self.is_cached(at, most as u64)
-            && let Ok(read @ 1..) = memory::append(direct, bytes, most, at)
+            && let Ok(read @ 1..) = sys::append(direct, bytes, most, at)
         {
             return Ok(read);
         }
-        memory::append(&self.cached, bytes, most, at)
+        sys::append(&self.cached, bytes, most, at)
     }
 
     fn is_cached(&self, at: u64, len: u64) -> bool {
         let page = ALIGNMENT as u64;
         // A kernel that does not tell reads as it thinks best.
-        memory::pages(&self.cached, at, len).map_or(true, |pages| pages >= len / page)
+        sys::pages(&self.cached, at, len).map_or(true, |pages| pages >= len / page)
     }
 }
 

@@ -1,5 +1,4 @@
 //! Descriptors: handed over by a parent, watched by the runtime, and the peer's process behind a socket.
-#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;

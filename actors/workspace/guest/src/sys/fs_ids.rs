@@ -1,5 +1,4 @@
 //! File access as another user, by one thread.
-#![allow(unsafe_code)]
 
 use std::io;
 

@@ -1,6 +1,5 @@
 //! Signals as something to wait for instead of handlers, and sent by number: real-time signals have no name in
 //! rustix.
-#![allow(unsafe_code)]
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -6,9 +6,7 @@
 //! itself cannot join a cgroup before the program runs, hence this module.
 //!
 //! The job shim detaches itself from its parent by a plain fork.
-//! #![allow(unsafe_code)]
-#![allow(unsafe_code)]
-
+//!
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;

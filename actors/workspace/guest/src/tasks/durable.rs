@@ -1,7 +1,6 @@
 //! Write-ahead log of the queue: nothing is applied that was not written down.
 
 mod commit;
-mod results;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
