@@ -39,7 +39,6 @@ const INPUTS: [(&str, &[&str]); 6] = [
             "actors/workspace/link",
             "actors/workspace/machine/Cargo.toml",
             "actors/workspace/machine/src/fuzzing.rs",
-            "actors/workspace/machine/src/layer",
             "actors/workspace/machine/src/layer.rs",
             "actors/workspace/protocol",
             "src/doors/fuzzing.rs",

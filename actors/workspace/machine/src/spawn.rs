@@ -4,8 +4,8 @@
 //! The new process shares the daemon's memory until it executes the program, and the thread that
 //! made it waits for that (`CLONE_VM`, `CLONE_VFORK`). [`std::process::Command`] would copy the
 //! page tables of the whole daemon instead, which takes longer than the rest of a start and makes
-//! every thread of the daemon fault its pages in anew. [`child`] has the steps in between,
-//! [`birth`] the creation of the process.
+//! every thread of the daemon fault its pages in anew. [`child`] has the creation of the process
+//! and the steps in between.
 //!
 //! Where the machine has a user of its own the kernel makes the shared memory "not dumpable" when
 //! the child switches to that user, so that no other process of that user may look into it. It
@@ -18,7 +18,6 @@
 //! select(2) or go through all descriptors that they might have. The daemon does neither and has some open for each
 //! client and machine, so it raises its own; a machine starts with the one that the daemon was started with.
 
-mod birth;
 mod child;
 
 use std::ffi::{OsStr, OsString};
@@ -64,7 +63,7 @@ impl Spawn {
         let null = Path::new("/dev/null");
         let stdin = File::open(null).map_err(Error::io("open", null))?;
         let pid = Child::new(self, stdin)
-            .and_then(|child| birth::give(&child))
+            .and_then(|child| child::give(&child))
             .map_err(Error::io("start", &program))?;
         ProcessId::of_pid(pid).map_err(|_| Error::Gone(ReattachError::Ended { pid }))
     }

@@ -11,7 +11,6 @@ mod nic;
 mod park;
 mod ram;
 mod save;
-mod snapshots;
 mod tap;
 mod vhost;
 mod volumes;

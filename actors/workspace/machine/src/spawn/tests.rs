@@ -1,7 +1,9 @@
+use std::fs;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
 use super::*;
 use crate::cgroup::Unified;
-use rustix::pipe::{PipeFlags, pipe_with};
-use std::fs;
 
 const NOBODY_ELSE: MachineUser = MachineUser { uid: 64_778, gid: 64_779, switch: true };
 
@@ -23,7 +25,7 @@ fn told(program: &str, args: &[&str], out: &Path) -> Spawn {
 /// Runs to the end and returns the output.
 fn said(spawn: Spawn, out: &Path) -> String {
     let process = spawn.start().unwrap();
-    birth::reap(process.pid);
+    child::reap(process.pid);
     fs::read_to_string(out).unwrap()
 }
 
