@@ -33,7 +33,6 @@ mod manifest;
 mod names;
 mod objects;
 mod overlay;
-mod recover;
 mod requirements;
 mod store;
 #[cfg(test)]

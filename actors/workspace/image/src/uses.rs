@@ -4,6 +4,9 @@
 //! A use is an empty file `uses/<hash>/<daemon>.<user>`, made before the disk is. A daemon compares
 //! its own with its records when it starts and leaves the mark `uses/complete`; without the mark
 //! nothing is removed. Daemons that share a store leave each other's uses alone.
+//!
+//! Each holder of the store's lock first removes what the last one left unfinished, after a build that failed, was
+//! cancelled or was killed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
@@ -13,10 +16,10 @@ use std::time::{Duration, SystemTime};
 use hivekeep_fs::remove_tree;
 use hivekeep_kernel::fault_point;
 
-use super::files::sync_dir;
-use super::objects::OBJECTS;
-use super::store::Inner;
-use super::{ContentHash, Error, ImageName, ImageState, ObjectName, Result};
+use crate::files::{has_mounts, sync_dir};
+use crate::objects::{OBJECTS, PENDING};
+use crate::store::Inner;
+use crate::{ContentHash, Error, ImageName, ImageState, ObjectName, Result};
 
 const USES: &str = "uses";
 const COMPLETE: &str = "complete";
@@ -237,7 +240,7 @@ impl Inner {
     }
 
     /// Moves an object out of its name, looks once more for users, and removes it.
-    pub(super) fn remove_object(&self, hash: &str, removed: &mut RemovedImages) -> Result<()> {
+    fn remove_object(&self, hash: &str, removed: &mut RemovedImages) -> Result<()> {
         let object = self.root.join(OBJECTS).join(hash);
         let aside = self.temp().join(format!("removed-{}", uuid::Uuid::new_v4().simple()));
         match fs::rename(&object, &aside) {
@@ -297,4 +300,49 @@ pub(super) fn bytes_on_disk(path: &Path) -> u64 {
     }
     let below = fs::read_dir(path).into_iter().flatten().flatten();
     own + below.map(|entry| bytes_on_disk(&entry.path())).sum::<u64>()
+}
+
+impl Inner {
+    /// Removes unfinished work, and objects that came and that no manifest names. Legal under the
+    /// lock. What cannot be removed stays for the next holder. Blocks.
+    pub(super) fn recover(&self) {
+        if let Err(error) = self.clear().and_then(|()| self.settle()) {
+            tracing::warn!(%error, "what an unfinished build left of an image stays");
+        }
+    }
+
+    /// Empties the folder of unfinished builds.
+    fn clear(&self) -> Result<()> {
+        let temp = self.temp();
+        if has_mounts(&temp)? {
+            tracing::warn!(path = %temp.display(), "something is mounted below; left unchanged");
+            return Ok(());
+        }
+        for path in list(&temp)? {
+            remove_tree(&path).map_err(Error::io("remove", &path))?;
+        }
+        Ok(())
+    }
+
+    /// Settles each marked object: it stays where an image or a disk has it.
+    fn settle(&self) -> Result<()> {
+        let pending = list(&self.root.join(PENDING))?;
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let wanted = match self.wanted() {
+            // An unreadable manifest may name some of the objects.
+            Err(Error::UsesUnknown) => return Ok(()),
+            wanted => wanted?,
+        };
+        let mut removed = RemovedImages::default();
+        for mark in pending {
+            let Some(hash) = mark.file_name().and_then(|name| name.to_str()) else { continue };
+            if !wanted.contains(hash) {
+                self.remove_object(hash, &mut removed)?;
+            }
+            fs::remove_file(&mark).map_err(Error::io("remove", &mark))?;
+        }
+        Ok(())
+    }
 }
