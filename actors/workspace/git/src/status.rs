@@ -1,5 +1,5 @@
-//! What the work tree and the commits of a repository differ in: the operations behind the tools `git_status`, by the
-//! parser of `git status --porcelain=v2`, and `git_diff`.
+//! Status and differences of a repository: operations behind the tools `git_status`, with the parser of
+//! `git status --porcelain=v2`, and `git_diff`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a link is made with: the endpoint, the token, and options.
+//! Parameters of a link: endpoint, token, options.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -200,7 +200,7 @@ const AT_ONCE: usize = 1024;
 
 /// A new file that is written from its beginning.
 #[derive(Debug)]
-pub(super) struct Appending {
+struct Appending {
     file: File,
     /// The descriptor is `O_DIRECT`.
     direct: bool,
@@ -208,7 +208,7 @@ pub(super) struct Appending {
 }
 
 impl Appending {
-    pub(super) fn new(file: File, expected_bytes: u64) -> Self {
+    fn new(file: File, expected_bytes: u64) -> Self {
         let direct = expected_bytes >= DIRECT_FROM_BYTES && set_direct(&file, true).is_ok();
         Self { file, direct, written: 0 }
     }
@@ -217,7 +217,7 @@ impl Appending {
     ///
     /// # Errors
     /// As write(2).
-    pub(super) fn append(&mut self, contents: &[&[u8]]) -> io::Result<()> {
+    fn append(&mut self, contents: &[&[u8]]) -> io::Result<()> {
         let fits = |content: &&&[u8]| {
             content.len().is_multiple_of(ALIGNMENT) && content.as_ptr().align_offset(ALIGNMENT) == 0
         };

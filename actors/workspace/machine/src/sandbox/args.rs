@@ -1,5 +1,4 @@
-//! What a sandbox is started with: bubblewrap's command line, as a pure function of the plan, and the user on the
-//! host.
+//! Start of a sandbox: bubblewrap's command line, as a pure function of the plan, and the user on the host.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
