@@ -202,9 +202,7 @@ impl Link {
             }
         }
     }
-}
 
-impl Link {
     /// Has the guest run an encoded operation of the file engine, which `request` announces; returns the
     /// encoded outcome, which is not looked at here.
     ///
