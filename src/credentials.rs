@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use getrandom::Error as NoRandom;
-use hivekeep_kernel::{CredentialId, Layer, SecretString, ToolError, User, ports::KnownUsers};
+use hivekeep_kernel::{CredentialId, Layer, SecretString, ToolError, User};
+use hivekeep_ports::KnownUsers;
 use hivekeep_runtime::log::{self, Decision, Log, LogError};
 use hivekeep_store::{Journal, NewEvent};
 use serde::{Deserialize, Serialize};

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{
-    CallCx, Reply, ToolError, User,
-    ports::{FieldKind, FieldOption, FormField, UserOutcome, UserQuestion},
-    tools,
-};
+use hivekeep_kernel::{CallCx, Reply, ToolError, User, tools};
 use hivekeep_policy::{WantedCall, input_digest};
+use hivekeep_ports::{FieldKind, FieldOption, FormField, UserOutcome, UserQuestion};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{ApprovalId, CallCx, Layer, Reply, ToolError, ports::UserQuestion, tools};
+use hivekeep_kernel::{ApprovalId, CallCx, Layer, Reply, ToolError, tools};
+use hivekeep_ports::UserQuestion;
 use hivekeep_registry::codes;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -2,11 +2,9 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use hivekeep_kernel::{
-    ApprovalId, GrantId, User,
-    ports::{FormField, UserQuestion, UserReply},
-};
+use hivekeep_kernel::{ApprovalId, GrantId, User};
 use hivekeep_policy::{Approval, ApprovalAnswer, Grant, Remember, ToolPattern};
+use hivekeep_ports::{FormField, UserQuestion, UserReply};
 use serde_json::Value;
 
 use super::{CliContext, CommandFailure, output};

@@ -4,12 +4,11 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use hivekeep_audit::AuditLog;
-use hivekeep_kernel::{
-    ActorRow, Census, Fault, Room, ToolError,
-    entity::spawn_root,
-    ports::{KnownUsers, LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor},
-};
+use hivekeep_kernel::{ActorRow, Census, Fault, Room, ToolError, entity::spawn_root};
 use hivekeep_policy::PolicyEngine;
+use hivekeep_ports::{
+    KnownUsers, LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor,
+};
 use hivekeep_registry::{
     DeferredCalls, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
     SessionsSeed, SharedCatalogue, host_room, registry,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::HubDoor;
+use hivekeep_ports::HubDoor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{boot::Error, open_doors::Opened};

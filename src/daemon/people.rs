@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, SessionId, ToolError,
-    ports::{ConversationMode, People, UserOutcome, UserQuestion},
-};
+use hivekeep_kernel::{CallCx, SessionId, ToolError};
 use hivekeep_policy::{PolicyEngine, WantedCall, input_digest, input_text};
+use hivekeep_ports::{ConversationMode, People, UserOutcome, UserQuestion};
 use hivekeep_registry::{SessionsHandle, approval_required, client_answer, client_question};
 use serde_json::{Map, Value, json};
 

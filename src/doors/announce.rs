@@ -1,7 +1,7 @@
 //! Announcement of waiting messages, in the words and the field that clients get.
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::ports::WaitingSummary;
+use hivekeep_ports::WaitingSummary;
 use serde_json::{Value, json};
 
 /// Key of the field in a result's `_meta`.

@@ -36,7 +36,8 @@ mod toolsets;
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, middleware};
-use hivekeep_kernel::{Door, SharedPool, ports::ToolSearch};
+use hivekeep_kernel::{Door, SharedPool};
+use hivekeep_ports::ToolSearch;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

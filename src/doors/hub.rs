@@ -31,10 +31,8 @@ use axum::{
     routing::any,
 };
 use hivekeep_hub::codes;
-use hivekeep_kernel::{
-    Layer, SharedPool, ToolError,
-    ports::{HubCounts, HubDoor, HubListener},
-};
+use hivekeep_kernel::{Layer, SharedPool, ToolError};
+use hivekeep_ports::{HubCounts, HubDoor, HubListener};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{

@@ -29,7 +29,8 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::request::Parts;
-use hivekeep_kernel::{Door, SessionId, ToolError, ports::SessionQuotas as _};
+use hivekeep_kernel::{Door, SessionId, ToolError};
+use hivekeep_ports::SessionQuotas as _;
 use hivekeep_registry::{Attachment, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,

@@ -24,7 +24,8 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
-use hivekeep_kernel::{Door, SharedPool, ports::SessionQuotas as _};
+use hivekeep_kernel::{Door, SharedPool};
+use hivekeep_ports::SessionQuotas as _;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 

@@ -18,10 +18,8 @@ mod urls;
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
-use hivekeep_kernel::{
-    SessionId, SharedPool, User, WorkspaceId,
-    ports::{PortUrls, WorkspaceFiles, WorkspacePorts},
-};
+use hivekeep_kernel::{SessionId, SharedPool, User, WorkspaceId};
+use hivekeep_ports::{PortUrls, WorkspaceFiles, WorkspacePorts};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{

@@ -14,7 +14,8 @@ mod tunnel;
 use std::{error::Error as _, time::Duration};
 
 use axum::{body::Body, http::StatusCode, response::Response};
-use hivekeep_kernel::{CallCx, PoolFull, ToolError, WorkspaceId, ports::WorkspacePorts};
+use hivekeep_kernel::{CallCx, PoolFull, ToolError, WorkspaceId};
+use hivekeep_ports::WorkspacePorts;
 use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
 

@@ -10,10 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    ArtifactId, Layer, Room, ToolError, User,
-    ports::{KeptResult, LargeResult, ResultKeeper, SessionQuotas},
-};
+use hivekeep_kernel::{ArtifactId, Layer, Room, ToolError, User};
+use hivekeep_ports::{KeptResult, LargeResult, ResultKeeper, SessionQuotas};
 use hivekeep_runtime::{Daemon, documents::Changed};
 use hivekeep_store::{Events, NewEvent};
 use serde_json::{Value, json};

@@ -4,7 +4,8 @@
 use std::{fs::File, io, os::unix::fs::FileExt};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ArtifactId, CallId, SessionId, ToolError, User, ports::KeptResult};
+use hivekeep_kernel::{ArtifactId, CallId, SessionId, ToolError, User};
+use hivekeep_ports::KeptResult;
 use serde::{Deserialize, Serialize};
 
 /// MIME type of every artifact: a result as compact JSON.

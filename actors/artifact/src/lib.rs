@@ -18,9 +18,8 @@ mod tools;
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ResultKeeper,
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_ports::ResultKeeper;
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 pub use artifacts::{ArtifactAccess, ArtifactText, Artifacts, OpenArtifact};

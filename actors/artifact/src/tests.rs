@@ -8,10 +8,8 @@ use std::{
 };
 
 use chrono::{TimeDelta, Utc};
-use hivekeep_kernel::{
-    CallId, SessionId, ToolError, User,
-    ports::{KeptResult, LargeResult, LateTools, ResultKeeper},
-};
+use hivekeep_kernel::{CallId, SessionId, ToolError, User};
+use hivekeep_ports::{KeptResult, LargeResult, LateTools, ResultKeeper};
 use hivekeep_runtime::documents::{DocumentBody, DocumentListing, Documents, Refusal};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use proptest::prelude::*;

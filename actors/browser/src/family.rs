@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, SharedPool, ToolError, ToolInfo,
-    ports::{PlaceFiles, ResultKeeper},
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, SharedPool, ToolError, ToolInfo};
+use hivekeep_ports::{PlaceFiles, ResultKeeper};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, host_process::HostUsers};
 use tokio::sync::Semaphore;
 

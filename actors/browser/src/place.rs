@@ -6,10 +6,8 @@ use hivekeep_file_engine::{
     ByteRange, FileOperation, FilePut, MAX_CONTENT_BYTES, Operation, PutFile, ReadBytes, decode,
     encode,
 };
-use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError,
-    ports::{LocatedPlace, PlaceFiles},
-};
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError};
+use hivekeep_ports::{LocatedPlace, PlaceFiles};
 use hivekeep_store::{Events, NewEvent};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;

@@ -7,10 +7,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{
-    Layer, PoolPlace, SessionId, SharedPool, ToolError,
-    ports::{PlaceFiles, ResultKeeper, SessionQuotas},
-};
+use hivekeep_kernel::{Layer, PoolPlace, SessionId, SharedPool, ToolError};
+use hivekeep_ports::{PlaceFiles, ResultKeeper, SessionQuotas};
 use hivekeep_runtime::host_process::HostUsers;
 use hivekeep_store::Events;
 use serde_json::json;

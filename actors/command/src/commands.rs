@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hivekeep_kernel::{
-    CallCx, Layer, ToolError,
-    ports::{CommandRunner, CommandSpec, CommandStream, PlaceWorkspace, Places, Tools},
-};
+use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_ports::{CommandRunner, CommandSpec, CommandStream, PlaceWorkspace, Places, Tools};
 use hivekeep_runtime::{Daemon, Ports, Redact};
 use hivekeep_store::Journal;
 

@@ -15,12 +15,10 @@ pub(crate) use told::{CodeError, Told};
 
 use std::{collections::BTreeMap, future::poll_fn, pin::Pin, time::Duration};
 
-use hivekeep_kernel::{
-    CallCx, Layer, Progress, ToolError,
-    ports::{
-        ByteStream, InternalCall, PlaceWorkspace, ProcessSpec, ProcessState, ProcessWindow,
-        WorkspacePorts,
-    },
+use hivekeep_kernel::{CallCx, Layer, Progress, ToolError};
+use hivekeep_ports::{
+    ByteStream, InternalCall, PlaceWorkspace, ProcessSpec, ProcessState, ProcessWindow,
+    WorkspacePorts,
 };
 use hyper::{
     Request, StatusCode,

@@ -2,10 +2,8 @@
 //! workspace and run there by the interpreter that their first line names, and entry points of images, behind
 //! which what a call says are the arguments.
 
-use hivekeep_kernel::{
-    CallCx, ToolError,
-    ports::{PlaceWorkspace, ScriptLibrary, ScriptProgram},
-};
+use hivekeep_kernel::{CallCx, ToolError};
+use hivekeep_ports::{PlaceWorkspace, ScriptLibrary, ScriptProgram};
 use hivekeep_shell::{self as shell_line, Token, Word};
 
 use crate::commands::{CommandResult, CommandService, below};

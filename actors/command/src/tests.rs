@@ -4,10 +4,8 @@ mod code;
 mod fake;
 mod lines;
 
-use hivekeep_kernel::{
-    ToolError,
-    ports::{CommandEnd, CommandStream, ProcessSpan, ProcessState},
-};
+use hivekeep_kernel::ToolError;
+use hivekeep_ports::{CommandEnd, CommandStream, ProcessSpan, ProcessState};
 use serde_json::{Value, json};
 
 use crate::{Options, codes};

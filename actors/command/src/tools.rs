@@ -8,10 +8,9 @@ mod process_io;
 use std::{collections::BTreeMap, sync::Arc};
 
 use hivekeep_kernel::{
-    CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, WorkspaceId,
-    ports::{CommandLimits, PlaceWorkspace},
-    tools,
+    CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, WorkspaceId, tools,
 };
+use hivekeep_ports::{CommandLimits, PlaceWorkspace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -12,7 +12,8 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::People};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_ports::People;
 use hivekeep_runtime::{Daemon, Family, Mounted, NoOptions};
 
 use tools::Conversation;

@@ -1,10 +1,8 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    ApprovalId, CallCx, SessionId, ToolError,
-    ports::{ConversationMode, People, UserOutcome, UserQuestion, UserReply},
-};
+use hivekeep_kernel::{ApprovalId, CallCx, SessionId, ToolError};
+use hivekeep_ports::{ConversationMode, People, UserOutcome, UserQuestion, UserReply};
 
 use crate::{
     pages,

@@ -3,11 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{ConversationMode, FormField, People, UserOutcome, UserQuestion, UserReply},
-    tools,
-};
+use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, tools};
+use hivekeep_ports::{ConversationMode, FormField, People, UserOutcome, UserQuestion, UserReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

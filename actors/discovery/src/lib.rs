@@ -12,16 +12,15 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ToolSearch,
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_ports::ToolSearch;
 use hivekeep_runtime::{Daemon, Family, Mounted, NoOptions};
 
 use service::Discovery;
 
 /// Family of the tools about tools; one actor below the root. Needs the daemon's ports
 /// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue) and
-/// [`SessionToolsets`](hivekeep_kernel::ports::SessionToolsets); offers [`ToolSearch`].
+/// [`SessionToolsets`](hivekeep_ports::SessionToolsets); offers [`ToolSearch`].
 pub struct DiscoveryFamily;
 
 impl Family for DiscoveryFamily {

@@ -4,10 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use arc_swap::ArcSwap;
 use hivekeep_kernel::{
-    CallCx, Effect, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{SessionToolsets, ToolSearch, Tools},
-    view::same_family,
+    CallCx, Effect, Layer, Service, ServiceActor, ToolError, ToolGroup, view::same_family,
 };
+use hivekeep_ports::{SessionToolsets, ToolSearch, Tools};
 use hivekeep_runtime::{
     Daemon,
     tool_catalogue::{CataloguedTool, ToolCatalogue},

@@ -9,9 +9,9 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Progress, SessionId, Tier, ToolError, ToolSpec,
-    ports::{LateTools, SessionToolsets},
     view::{NameStyle, SmallListing, ToolView},
 };
+use hivekeep_ports::{LateTools, SessionToolsets};
 use hivekeep_runtime::{
     Family,
     tool_catalogue::{CataloguedTool, ToolCatalogue},

@@ -23,10 +23,8 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
-    ports::{PlaceFiles, PlaceFolders, Places, VolumeFiles, WorkspaceFiles},
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_ports::{PlaceFiles, PlaceFolders, Places, VolumeFiles, WorkspaceFiles};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, ToolClient};
 
 pub use options::{Options, PlaceOptions, SessionIsolation, SessionWorkspaceOptions};

@@ -10,10 +10,8 @@ use async_trait::async_trait;
 use hivekeep_file_engine::{
     FileEffect, FileError, FileOperation, FileOutcome, FileRoot, PlacePath, decode, encode, run,
 };
-use hivekeep_kernel::{
-    CallCx, Layer, Room, ToolError, WorkspaceId,
-    ports::{GuestOperation, MountSource, PlaceFolder, VolumeFiles, WorkspaceFiles},
-};
+use hivekeep_kernel::{CallCx, Layer, Room, ToolError, WorkspaceId};
+use hivekeep_ports::{GuestOperation, MountSource, PlaceFolder, VolumeFiles, WorkspaceFiles};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{PlacePath, WriteText, decode, encode};
-use hivekeep_kernel::{
-    CallCx, Layer, ToolError, WorkspaceId,
-    ports::{
-        FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace,
-        Places, VolumeFiles, WorkspaceFiles,
-    },
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
+use hivekeep_ports::{
+    FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places,
+    VolumeFiles, WorkspaceFiles,
 };
 
 use crate::{

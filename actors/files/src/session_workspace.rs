@@ -8,10 +8,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError, fault_point,
-    ports::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness},
-};
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, fault_point};
+use hivekeep_ports::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 use hivekeep_runtime::{OnBehalfOf, ToolClient};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Control plane of the hub: the tools that start its WebSocket listener and count its clients.
 //!
 //! The hub itself is a door of the daemon, reached through the port
-//! [`HubDoor`](hivekeep_kernel::ports::HubDoor); what is decided here is who may listen where.
+//! [`HubDoor`](hivekeep_ports::HubDoor); what is decided here is who may listen where.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -6,10 +6,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    ToolError, User,
-    ports::{HubCounts, HubDoor, HubListener, LateTools},
-};
+use hivekeep_kernel::{ToolError, User};
+use hivekeep_ports::{HubCounts, HubDoor, HubListener, LateTools};
 use hivekeep_runtime::ListenerOptions;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::json;

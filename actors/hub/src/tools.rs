@@ -2,9 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use hivekeep_kernel::{
-    CallCx, Layer, Service, ServiceActor, Tier, ToolError, ToolGroup, ports::HubDoor, tools,
-};
+use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, Tier, ToolError, ToolGroup, tools};
+use hivekeep_ports::HubDoor;
 use hivekeep_runtime::{FamilyOptions, ListenerOptions, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

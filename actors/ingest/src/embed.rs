@@ -4,10 +4,8 @@ mod local;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    Layer, SessionId, ToolError,
-    ports::{EmbedRequest, ModelUse, Models},
-};
+use hivekeep_kernel::{Layer, SessionId, ToolError};
+use hivekeep_ports::{EmbedRequest, ModelUse, Models};
 use tokio::time::Instant;
 
 pub(crate) use local::LocalModel;

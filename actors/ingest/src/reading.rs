@@ -9,7 +9,8 @@ use hivekeep_file_engine::{
     FileError, FileErrorKind, FileOperation, FileOutcome, GlobFiles, LookAt, LookedAt, Operation,
     PlacePath, ReadBytes, ReadText, ResolvePath, decode, encode,
 };
-use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, codes as common, ports::PlaceFiles};
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, codes as common};
+use hivekeep_ports::PlaceFiles;
 use hivekeep_runtime::charset::{self, DecodedText, TextMarkup};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;

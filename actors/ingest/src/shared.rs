@@ -2,10 +2,8 @@
 
 use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    Census, PoolPlace, Room, SessionId, SharedPool, ToolError, User,
-    ports::{KnownUsers, PlaceFiles, SessionQuotas, WorkspaceFiles},
-};
+use hivekeep_kernel::{Census, PoolPlace, Room, SessionId, SharedPool, ToolError, User};
+use hivekeep_ports::{KnownUsers, PlaceFiles, SessionQuotas, WorkspaceFiles};
 use hivekeep_runtime::{Ports, log::LogSet};
 use hivekeep_store::{Events, Journal, NewEvent};
 use serde_json::json;

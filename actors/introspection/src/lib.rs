@@ -15,11 +15,9 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
-    ports::{ManifestCheck, ManifestProblem},
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
 use hivekeep_manifest::ManifestKind;
+use hivekeep_ports::{ManifestCheck, ManifestProblem};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 pub use options::{LanguageRuntime, Options};

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    CallCx, Census, Door, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{ImagePresence, Network, Tools},
-};
+use hivekeep_kernel::{CallCx, Census, Door, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_ports::{ImagePresence, Network, Tools};
 use hivekeep_runtime::{Daemon, Ports, introspection::Introspection};
 use hivekeep_store::Journal;
 

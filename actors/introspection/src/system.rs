@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{CallCx, ToolError, ports::NetworkMode};
+use hivekeep_kernel::{CallCx, ToolError};
+use hivekeep_ports::NetworkMode;
 use hivekeep_runtime::{Finding, introspection::ConfigValue};
 use regex::Regex;
 use serde_json::Value;

@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Door, Progress, SecretString,
-    ports::{ImagePresence, LateTools, ManifestCheck},
-};
+use hivekeep_kernel::{Door, Progress, SecretString};
+use hivekeep_ports::{ImagePresence, LateTools, ManifestCheck};
 use hivekeep_runtime::{
     Family, Finding,
     introspection::{ConfigValue, Introspection, ToolSchemas},

@@ -2,10 +2,8 @@
 
 pub(crate) mod events;
 
-use hivekeep_kernel::{
-    ports::{ManifestProblem, NetworkMode},
-    tools,
-};
+use hivekeep_kernel::tools;
+use hivekeep_ports::{ManifestProblem, NetworkMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

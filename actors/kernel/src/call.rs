@@ -23,8 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Addressing, AskError, CallId, SessionId, ToolError, ToolSpec, TraceContext, User,
-    ports::{ClientPrompt, Reservation},
-    tool::ToolView,
+    prompt::ClientPrompt, reservation::Reservation, tool::ToolView,
 };
 
 /// How a client reached the daemon.

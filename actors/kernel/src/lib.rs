@@ -11,9 +11,11 @@ pub mod codes;
 pub mod entity;
 pub mod error;
 pub mod fault;
+pub mod form;
 pub mod ids;
 pub mod mailbox;
-pub mod ports;
+pub mod prompt;
+pub mod reservation;
 pub mod resources;
 pub mod secret;
 pub mod serve;
@@ -29,12 +31,15 @@ pub use census::{ActorRow, ActorStatus, Census};
 pub use children::{ChildEnd, Children};
 pub use entity::{Context, Entity, Fault};
 pub use error::{ErrorCode, Layer, ToolError};
+pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use ids::{
     ApprovalId, ArtifactId, CallId, CredentialId, DeferredId, GrantId, IdError, JobId, LayerId,
     MessageId, RepositoryId, ScriptId, SessionId, SnapshotId, SwarmId, TeamId, User, VolumeId,
     WorkspaceId,
 };
 pub use mailbox::{ActorUnavailable, Address, AskError};
+pub use prompt::{ClientPrompt, UserQuestion, UserReply};
+pub use reservation::{Hold, Reservation, SessionQuotas, Standing};
 pub use resources::{Resources, Room, Shortage};
 pub use secret::SecretString;
 pub use serve::{Owned, Reply, Service, ServiceActor, Target, ToolCall, ToolGroup};

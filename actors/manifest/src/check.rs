@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use hivekeep_kernel::ports::ManifestProblem;
+use hivekeep_ports::ManifestProblem;
 use jsonschema::{Draft, Validator};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;

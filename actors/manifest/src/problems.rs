@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use hivekeep_kernel::ports::ManifestProblem;
+use hivekeep_ports::ManifestProblem;
 use jsonschema::{ValidationError, error::TypeKind, error::ValidationErrorKind as Kind};
 use serde_json::Value;
 

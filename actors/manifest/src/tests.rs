@@ -8,7 +8,7 @@ use crate::{ManifestKind, check};
 
 /// Problems as `LINE:COLUMN PATH: MESSAGE`.
 fn told(kind: ManifestKind, text: &str) -> Vec<String> {
-    let line = |p: hivekeep_kernel::ports::ManifestProblem| {
+    let line = |p: hivekeep_ports::ManifestProblem| {
         format!("{}:{} {}: {}", p.line, p.column, p.path, p.message)
     };
     check(kind, text).into_iter().map(line).collect()

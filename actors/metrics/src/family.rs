@@ -6,9 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::future::try_join_all;
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, User, ports::ValueRedactor,
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, User};
+use hivekeep_ports::ValueRedactor;
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 use hivekeep_store::Journal;
 

@@ -6,10 +6,8 @@ mod windows;
 use std::sync::Arc;
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    SessionId, ToolError, User,
-    ports::{LateTools, ValueRedactor},
-};
+use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_ports::{LateTools, ValueRedactor};
 use hivekeep_store::NewEvent;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::{Value, json};

@@ -4,10 +4,9 @@ use std::{collections::VecDeque, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
-    CallCx, Service, ServiceActor, Tier, ToolError, ToolGroup, User, fault_point,
-    ports::{SessionQuotas, ValueRedactor},
-    tools,
+    CallCx, Service, ServiceActor, Tier, ToolError, ToolGroup, User, fault_point, tools,
 };
+use hivekeep_ports::{SessionQuotas, ValueRedactor};
 use hivekeep_runtime::Redact;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

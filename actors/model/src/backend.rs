@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::ports::ModelRequest;
+use hivekeep_ports::ModelRequest;
 
 use crate::{
     ModelOptions, ModelProviderOptions,

@@ -4,7 +4,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hivekeep_kernel::{Layer, ToolError, ports::ModelUse};
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_ports::ModelUse;
 
 use crate::{
     AliasOptions, Options, Strategy, codes,

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{ErrorCode, Layer, ToolError, ports::ModelSource};
+use hivekeep_kernel::{ErrorCode, Layer, ToolError};
+use hivekeep_ports::ModelSource;
 use serde_json::Value;
 
 use crate::codes;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Address, ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::Models};
+use hivekeep_kernel::{Address, ErrorCode, RestartPolicy, ToolError, ToolInfo};
+use hivekeep_ports::Models;
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, host_process::HostUsers};
 
 use crate::{

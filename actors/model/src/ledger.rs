@@ -6,7 +6,8 @@ mod state;
 use std::collections::HashMap;
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, SessionId, ToolError, fault_point, ports::ModelSource};
+use hivekeep_kernel::{Layer, SessionId, ToolError, fault_point};
+use hivekeep_ports::ModelSource;
 use hivekeep_runtime::{
     Daemon,
     log::{Decision, Log, LogError, stream},

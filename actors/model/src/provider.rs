@@ -13,10 +13,8 @@ mod server;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    Census, ChildEnd, Children, Context, Entity, Fault,
-    ports::{ModelDelta, ModelToolCall},
-};
+use hivekeep_kernel::{Census, ChildEnd, Children, Context, Entity, Fault};
+use hivekeep_ports::{ModelDelta, ModelToolCall};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelRequest, ModelStop, ModelToolCall};
+use hivekeep_ports::{ModelDelta, ModelMessage, ModelRequest, ModelStop, ModelToolCall};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::io::AsyncReadExt;

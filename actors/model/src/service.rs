@@ -11,13 +11,10 @@ mod spend;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Address, Layer, ToolError,
-    ports::{
-        ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer,
-        ModelDelta, ModelMessage, ModelRequest, ModelSource, ModelStream, ModelToolCall, ModelUse,
-        Models,
-    },
+use hivekeep_kernel::{Address, Layer, ToolError};
+use hivekeep_ports::{
+    ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer, ModelDelta,
+    ModelMessage, ModelRequest, ModelSource, ModelStream, ModelToolCall, ModelUse, Models,
 };
 use serde_json::Value;
 use tokio::{
@@ -104,7 +101,7 @@ impl LanguageModels {
                     self.ledger.settle(budget.reserved, &source, spend::settled(&usage)).await?;
                     let AnsweredQuestion { text, calls, end, attempts, .. } = answered;
                     let structured = structured(&request, &source, &text, &calls, &end)?;
-                    let stop = end.stop.unwrap_or(hivekeep_kernel::ports::ModelStop::Other);
+                    let stop = end.stop.unwrap_or(hivekeep_ports::ModelStop::Other);
                     return Ok(ModelAnswer {
                         source,
                         text,

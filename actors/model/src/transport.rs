@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{SecretString, ports::ModelDelta};
+use hivekeep_kernel::SecretString;
+use hivekeep_ports::ModelDelta;
 use hivekeep_runtime::{
     http,
     json_text::{self, JsonPieces},

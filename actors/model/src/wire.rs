@@ -11,7 +11,7 @@ mod gemini;
 mod ollama;
 mod openai;
 
-use hivekeep_kernel::ports::{ModelDelta, ModelRequest, ModelStop, ModelToolCall};
+use hivekeep_ports::{ModelDelta, ModelRequest, ModelStop, ModelToolCall};
 use hivekeep_runtime::json_text;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};

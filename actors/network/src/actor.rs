@@ -48,10 +48,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use hivekeep_kernel::ports::{
-    ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport,
-};
 use hivekeep_kernel::{Context, Entity, Fault, ToolError, WorkspaceId};
+use hivekeep_ports::{ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;

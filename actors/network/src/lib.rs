@@ -65,8 +65,8 @@ impl Family for NetworkFamily {
         let (state, journal) = (daemon.folders.state.clone(), daemon.journal.clone());
         let opened = open(options, state, journal, address.clone(), daemon.ports.clone()).await;
         let (network, seed) = opened.map_err(|error| impossible(&error))?;
-        daemon.ports.offer::<dyn hivekeep_kernel::ports::Network>(Arc::new(network.clone()));
-        daemon.ports.offer::<dyn hivekeep_kernel::ports::ReachRules>(Arc::new(network.clone()));
+        daemon.ports.offer::<dyn hivekeep_ports::Network>(Arc::new(network.clone()));
+        daemon.ports.offer::<dyn hivekeep_ports::ReachRules>(Arc::new(network.clone()));
         // Machines that did not stop hold their cables, and keep it.
         Ok(Mounted::default()
             .child::<NetworkActor>(&address, seed)

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::NetworkGroup;
+use hivekeep_ports::NetworkGroup;
 
 pub use egress::{AddressBlock, BadEgress, Destination, Egress, HostName, PortRange};
 pub use lease::{AddressLease, Mac, Subnet, Tag};

@@ -17,7 +17,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::{FutureExt, future::BoxFuture};
-use hivekeep_kernel::{ApprovalId, Door, Layer, PoolFull, ToolError, User, ports::UserReply};
+use hivekeep_kernel::{ApprovalId, Door, Layer, PoolFull, ToolError, User};
+use hivekeep_ports::UserReply;
 use hivekeep_runtime::log::{Decision, Log, LogError, stream};
 use hivekeep_store::{Journal, NewEvent, StreamId};
 use serde::{Deserialize, Serialize};

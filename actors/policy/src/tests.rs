@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, str::FromStr as _, time::Duration};
 
 use hivekeep_kernel::{
     Access, Addressing, CredentialId, Door, Effect, RateClass, Risk, SessionId, Tier, ToolSpec,
-    User,
-    ports::{UserOutcome, UserQuestion, UserReply},
-    view::ToolView,
+    User, view::ToolView,
 };
+use hivekeep_ports::{UserOutcome, UserQuestion, UserReply};
 use hivekeep_store::Journal;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -22,10 +22,8 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    ApprovalId, DeferredId, Layer, SessionId, ToolError,
-    ports::{UserQuestion, UserReply},
-};
+use hivekeep_kernel::{ApprovalId, DeferredId, Layer, SessionId, ToolError};
+use hivekeep_ports::{UserQuestion, UserReply};
 use hivekeep_runtime::log;
 use hivekeep_store::{Journal, StreamId};
 use tokio_util::sync::CancellationToken;

@@ -12,7 +12,7 @@
 //! | approve | `approve.rs` | `approval_required`, `approval_denied`, `approval_timed_out` |
 //! | rate | `rate.rs` | `rate_limited`, `rate_impossible` |
 //! | tier | `tiers/meter.rs` | `tier_limit_reached` |
-//! | quota | by the actor, through [`hivekeep_kernel::ports::SessionQuotas`] | `quota_exceeded`, `host_full` |
+//! | quota | by the actor, through [`hivekeep_ports::SessionQuotas`] | `quota_exceeded`, `host_full` |
 //! | admit, deliver, wait | `route.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
 //! | limit, of a success | `limit.rs` | `result_too_large`, with where the result is kept |
 //! | redact, of an error | `redact.rs` | - |
@@ -45,9 +45,9 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     Address, CallId, Door, Progress, Receipt, ReceiptPad, SessionId, ToolError, TraceContext,
-    ports::{ResultKeeper, WaitingMessages, WaitingSummary},
 };
 use hivekeep_policy::{Policy, PolicyEngine};
+use hivekeep_ports::{ResultKeeper, WaitingMessages, WaitingSummary};
 use hivekeep_store::Events;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;

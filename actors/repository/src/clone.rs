@@ -7,10 +7,8 @@ use std::{fs::File, io, path::Path, sync::Arc};
 
 use chrono::Utc;
 use futures::future::{BoxFuture, FutureExt};
-use hivekeep_kernel::{
-    CallCx, Layer, RepositoryId, ToolError, VolumeId, fault_point,
-    ports::{AttachedVolume, MountSource},
-};
+use hivekeep_kernel::{CallCx, Layer, RepositoryId, ToolError, VolumeId, fault_point};
+use hivekeep_ports::{AttachedVolume, MountSource};
 use hivekeep_runtime::log::{self, Decision, Log};
 use rustix::{
     fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with, syncfs},

@@ -27,8 +27,8 @@ use hivekeep_runtime::{Daemon, Family, Mounted};
 pub use options::{Options, RepositoryIsolation, RepositoryMachineOptions};
 use repositories::Repositories;
 
-/// Family of repositories on volumes. Needs [`Volumes`](hivekeep_kernel::ports::Volumes) and
-/// [`GitCredentials`](hivekeep_kernel::ports::GitCredentials).
+/// Family of repositories on volumes. Needs [`Volumes`](hivekeep_ports::Volumes) and
+/// [`GitCredentials`](hivekeep_ports::GitCredentials).
 pub struct RepositoryFamily;
 
 impl Family for RepositoryFamily {

@@ -6,10 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use hivekeep_kernel::{
-    Layer, RepositoryId, SessionId, ToolError, User,
-    ports::{GitCredentials, SessionQuotas, Volumes},
-};
+use hivekeep_kernel::{Layer, RepositoryId, SessionId, ToolError, User};
+use hivekeep_ports::{GitCredentials, SessionQuotas, Volumes};
 use hivekeep_runtime::{
     Daemon, ToolClient,
     log::{self, Log},

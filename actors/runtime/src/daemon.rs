@@ -8,10 +8,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use hivekeep_kernel::{
-    Address, Census, RestartPolicy, Room, ToolError,
-    ports::{SessionQuotas, Tools},
-};
+use hivekeep_kernel::{Address, Census, RestartPolicy, Room, ToolError};
+use hivekeep_ports::{SessionQuotas, Tools};
 use hivekeep_store::Journal;
 use tokio_util::sync::CancellationToken;
 

@@ -111,7 +111,7 @@ pub trait Family: 'static {
 
     /// Kinds of things that it keeps for users and bounds by their tiers, as `registry.tiers.*.holds`
     /// names them; it asks for each bound by
-    /// [`SessionQuotas::allowance`](hivekeep_kernel::ports::SessionQuotas::allowance).
+    /// [`SessionQuotas::allowance`](hivekeep_ports::SessionQuotas::allowance).
     const HOLDS: &'static [&'static str] = &[];
 
     /// Declarations of the tools, in listing order. Needs no daemon.

@@ -27,7 +27,8 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use hivekeep_kernel::{Context, Entity, Fault, SessionId, ports::SessionQuotas};
+use hivekeep_kernel::{Context, Entity, Fault, SessionId};
+use hivekeep_ports::SessionQuotas;
 use tokio_util::sync::CancellationToken;
 
 use crate::log::{LogError, Sourced};

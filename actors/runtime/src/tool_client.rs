@@ -11,8 +11,8 @@ use std::{hash::Hash, sync::Arc, time::Duration};
 use dashmap::DashMap;
 use hivekeep_kernel::{
     CallCx, ErrorCode, Progress, Resources, SessionId, ToolError, WorkspaceId, codes,
-    ports::{InternalCall, Reservation, Tools},
 };
+use hivekeep_ports::{InternalCall, Reservation, Tools};
 use serde::{
     Deserialize, Serialize,
     de::{DeserializeOwned, IgnoredAny},

@@ -12,9 +12,8 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ScriptLibrary,
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_ports::ScriptLibrary;
 use hivekeep_runtime::{Daemon, Family, FamilyOptions, Mounted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

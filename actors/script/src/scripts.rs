@@ -7,10 +7,8 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    Layer, ScriptId, SessionId, ToolError, User,
-    ports::{ScriptLibrary, ScriptProgram, SessionQuotas},
-};
+use hivekeep_kernel::{Layer, ScriptId, SessionId, ToolError, User};
+use hivekeep_ports::{ScriptLibrary, ScriptProgram, SessionQuotas};
 use hivekeep_runtime::{
     Daemon,
     log::{self, Log, Sourced},

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{SessionId, ToolError, User, ports::LateTools};
+use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_ports::LateTools;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
 use tokio::time::Duration;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use hivekeep_kernel::ports::SourceState;
+use hivekeep_ports::SourceState;
 use rmcp::{
     RoleClient, ServiceError,
     model::{ClientRequest, PingRequest, ProtocolVersion},

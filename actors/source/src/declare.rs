@@ -5,9 +5,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use hivekeep_kernel::{
-    Access, Addressing, Effect, RateClass, Risk, ToolSpec, ports::SourceTool, tool,
-};
+use hivekeep_kernel::{Access, Addressing, Effect, RateClass, Risk, ToolSpec, tool};
+use hivekeep_ports::SourceTool;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, error::Error, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt};
-use hivekeep_kernel::ports::SourceState;
+use hivekeep_ports::SourceState;
 use hivekeep_runtime::{http, json_text, read_secret};
 use reqwest::{
     Client, StatusCode,

@@ -26,9 +26,8 @@ mod tools;
 
 use std::{path::Path, sync::Arc};
 
-use hivekeep_kernel::{
-    Address, ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::ToolPublisher,
-};
+use hivekeep_kernel::{Address, ErrorCode, RestartPolicy, ToolError, ToolInfo};
+use hivekeep_ports::ToolPublisher;
 use hivekeep_runtime::{
     Daemon, Family, Finding, Host, Mounted,
     host_process::HostUsers,

@@ -11,10 +11,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{
-    CallCx, Layer, Progress, ToolError,
-    ports::{ForeignSource, SourceState, ToolPublisher},
-};
+use hivekeep_kernel::{CallCx, Layer, Progress, ToolError};
+use hivekeep_ports::{ForeignSource, SourceState, ToolPublisher};
 use hivekeep_runtime::{
     Folders, Redact,
     host_process::HostUsers,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hivekeep_kernel::{
     Address, CallCx, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
     ToolError,
-    ports::ForeignSource,
     serve::{self, Reply},
     tools,
 };
+use hivekeep_ports::ForeignSource;
 use rmcp::model::Implementation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,10 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use hivekeep_kernel::{
-    Census, SwarmId, ToolError,
-    ports::{SessionQuotas, Tasks},
-};
+use hivekeep_kernel::{Census, SwarmId, ToolError};
+use hivekeep_ports::{SessionQuotas, Tasks};
 use hivekeep_runtime::{Daemon, FamilyOptions, ToolClient, WaiterLimit, Waiters, saga::SagaHandle};
 use hivekeep_store::{Events, Journal};
 use schemars::JsonSchema;

@@ -27,7 +27,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
 };
 
-use hivekeep_kernel::{SwarmId, ports::Reservation};
+use hivekeep_kernel::SwarmId;
+use hivekeep_ports::Reservation;
 use hivekeep_runtime::{
     log::LogError,
     saga::{Saga, SagaHandle},

@@ -14,9 +14,9 @@ use std::{
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    ChildEnd, Context, Entity, Fault, Layer, SessionId, SwarmId, ToolCall, ToolError,
-    ports::Reservation, serve,
+    ChildEnd, Context, Entity, Fault, Layer, SessionId, SwarmId, ToolCall, ToolError, serve,
 };
+use hivekeep_ports::Reservation;
 use hivekeep_runtime::{
     collection::{self, Collection, CollectionMember, MemberEnd, NotAdmitted},
     log::{Loaded, Log},

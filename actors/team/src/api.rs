@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{MessageId, TeamId, WorkspaceId, ports::NetworkGroup};
+use hivekeep_kernel::{MessageId, TeamId, WorkspaceId};
+use hivekeep_ports::NetworkGroup;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -30,7 +30,8 @@ mod waiting;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::WaitingMessages};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo};
+use hivekeep_ports::WaitingMessages;
 use hivekeep_runtime::{
     Daemon, Family, Mounted,
     names::{KnownNames, Names},

@@ -5,10 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use hivekeep_kernel::{
-    Census, Resources, TeamId, ToolError,
-    ports::{DefaultSize, Network, SessionQuotas, Tasks, Vault},
-};
+use hivekeep_kernel::{Census, Resources, TeamId, ToolError};
+use hivekeep_ports::{DefaultSize, Network, SessionQuotas, Tasks, Vault};
 pub(crate) use hivekeep_runtime::OnBehalfOf;
 use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, log::LogSet};
 use hivekeep_store::{Events, Journal};

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{
-    TeamId, ToolError,
-    ports::{NetworkGroup, NetworkMode},
-};
+use hivekeep_kernel::{TeamId, ToolError};
+use hivekeep_ports::{NetworkGroup, NetworkMode};
 use hivekeep_runtime::InspectedWorkspace;
 
 use crate::{

@@ -6,7 +6,7 @@
 //!    gone, and remembered ◄── received ◄── delivered ◄── acknowledged to the guest
 //! ```
 //! A task is answered when it is durable here. Everything after that goes on by itself
-//! (`team/member/task_sync.rs`), over the port [`hivekeep_kernel::ports::Tasks`]. A result is kept
+//! (`team/member/task_sync.rs`), over the port [`hivekeep_ports::Tasks`]. A result is kept
 //! here before its guest may drop it, and by the guest before that.
 //!
 //! A task comes as the content of a message of the type `task_assignment`. A known mistake in it is

@@ -8,10 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use dashmap::{DashMap, Entry};
-use hivekeep_kernel::{
-    SessionId, TeamId,
-    ports::{OldestWaiting, WaitingMessages, WaitingSummary},
-};
+use hivekeep_kernel::{SessionId, TeamId};
+use hivekeep_ports::{OldestWaiting, WaitingMessages, WaitingSummary};
 
 /// Summaries of all sessions for which something waits.
 #[derive(Debug, Default)]

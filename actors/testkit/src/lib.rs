@@ -16,11 +16,9 @@ use std::{
 
 use hivekeep_kernel::{
     Address, Addressing, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, Room,
-    SessionId, Target, ToolError, ToolInfo,
-    entity::spawn_root,
-    ports::{SessionQuotas, Tools},
-    serve::ActorDirectory,
+    SessionId, Target, ToolError, ToolInfo, entity::spawn_root, serve::ActorDirectory,
 };
+use hivekeep_ports::{SessionQuotas, Tools};
 use hivekeep_runtime::{Child, Daemon, Family, Ports};
 use hivekeep_store::Journal;
 use serde_json::Value;

@@ -4,10 +4,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Resources, SessionId, ToolError, User,
-    ports::{Hold, SessionQuotas, Standing},
-};
+use hivekeep_kernel::{Resources, SessionId, ToolError, User};
+use hivekeep_ports::{Hold, SessionQuotas, Standing};
 
 /// Sessions of users. The default knows none: each session is over.
 #[derive(Debug, Default)]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo, ports};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{Error, Options, VaultActor, codes, folder, open, tools};
 
-/// Family that offers [`ports::Vault`], and the notes as documents.
+/// Family that offers [`hivekeep_ports::Vault`], and the notes as documents.
 pub struct VaultFamily;
 
 impl Family for VaultFamily {
@@ -31,7 +31,7 @@ also resources, as vault:///path/to/note.md.";
         let address = daemon.address("vault", RestartPolicy::ENTITY);
         let (state, room) = (&daemon.folders.state, daemon.room.clone());
         let (vault, seed) = open(options, state, room, address.clone());
-        daemon.ports.offer::<dyn ports::Vault>(Arc::new(vault.clone()));
+        daemon.ports.offer::<dyn hivekeep_ports::Vault>(Arc::new(vault.clone()));
         Ok(Mounted::default()
             .serving::<VaultActor>(&address, seed)
             .documents(Arc::new(vault.clone()))

@@ -18,10 +18,8 @@ mod volumes;
 use std::sync::Arc;
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
-    ports::{VolumeFiles, Volumes},
-};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_ports::{VolumeFiles, Volumes};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 pub use options::Options;

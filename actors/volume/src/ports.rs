@@ -10,12 +10,10 @@ use chrono::Utc;
 use hivekeep_file_engine::{
     FileError, FileErrorKind, FileOperation, FileRoot, PlacePath, decode, encode, run,
 };
-use hivekeep_kernel::{
-    CallCx, ErrorCode, Layer, SessionId, ToolError, VolumeId, WorkspaceId,
-    ports::{
-        AttachedVolume, MountSource, MountedFolder, PlaceFolder, PlaceFolders, VolumeFiles,
-        VolumeWish, Volumes,
-    },
+use hivekeep_kernel::{CallCx, ErrorCode, Layer, SessionId, ToolError, VolumeId, WorkspaceId};
+use hivekeep_ports::{
+    AttachedVolume, MountSource, MountedFolder, PlaceFolder, PlaceFolders, VolumeFiles, VolumeWish,
+    Volumes,
 };
 use tokio_util::sync::CancellationToken;
 

@@ -9,9 +9,8 @@ use std::{
 
 use cap_std::fs::Dir;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    CallCx, Layer, Room, SessionId, ToolError, User, VolumeId, ports::SessionQuotas,
-};
+use hivekeep_kernel::{CallCx, Layer, Room, SessionId, ToolError, User, VolumeId};
+use hivekeep_ports::SessionQuotas;
 use hivekeep_runtime::{
     Daemon, Ports,
     log::{self, Log},

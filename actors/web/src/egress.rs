@@ -8,10 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use hivekeep_kernel::{
-    CallCx, Layer, ToolError, WorkspaceId,
-    ports::{ReachRules, WorkspaceFiles},
-};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
+use hivekeep_ports::{ReachRules, WorkspaceFiles};
 use hivekeep_runtime::{
     Ports,
     egress::{EgressLists, EgressRefusal, EgressRules},

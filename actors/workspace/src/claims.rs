@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use hivekeep_image::ImageDefaults;
-use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId, ports::NetworkWish};
+use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId};
+use hivekeep_ports::NetworkWish;
 
 use crate::{
     folders::WorkspaceFolders,

@@ -4,11 +4,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use hivekeep_git::GitOptions;
 use hivekeep_image::{ImageState, ImageStore, Remedy, RequirementPurpose, requirements};
-use hivekeep_kernel::{
-    Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
-    ports::{CommandRunner, DefaultSize, ImagePresence, Tasks, WorkspaceFiles, WorkspacePorts},
-};
+use hivekeep_kernel::{Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo};
 use hivekeep_machine::doctor::doctor;
+use hivekeep_ports::{
+    CommandRunner, DefaultSize, ImagePresence, Tasks, WorkspaceFiles, WorkspacePorts,
+};
 use hivekeep_runtime::{
     Daemon, Family, Finding, Host, Mounted,
     host_process::{self, HostUsers},

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hivekeep_image::{Error, ImageStore, PruneTerms, RemovedImages};
-use hivekeep_kernel::ports::ImagePresence;
 use hivekeep_oci::{ImageOptions, ImagePuller};
+use hivekeep_ports::ImagePresence;
 use serde_json::json;
 
 use crate::shared::Shared;

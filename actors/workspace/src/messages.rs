@@ -8,9 +8,10 @@ mod snapshots;
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::{CallCx, SessionId, ToolCall, ToolError, ports::TaskHints};
+use hivekeep_kernel::{CallCx, SessionId, ToolCall, ToolError};
 use hivekeep_link::{Link, LinkChange, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
+use hivekeep_ports::TaskHints;
 use hivekeep_protocol::{GuestEvent, TaskResultsReply};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot, watch},

@@ -8,11 +8,8 @@ pub(crate) mod reach;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    CallCx, Layer, Reply, ToolError,
-    ports::{NetworkWish, PortUrl, PortUrlWish, PortUrls},
-    tools,
-};
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, tools};
+use hivekeep_ports::{NetworkWish, PortUrl, PortUrlWish, PortUrls};
 
 use self::api::{
     ForwardResult, NetworkPolicy, PolicyInForce, PortForward, PortUrlInput, PortUrlResult,

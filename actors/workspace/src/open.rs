@@ -6,10 +6,7 @@ use std::{
 };
 
 use hivekeep_image::ImageStore;
-use hivekeep_kernel::{
-    Layer, ToolError,
-    ports::{Network, Volumes},
-};
+use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_machine::{
     Driver, HostEnv, probe_kvm,
     sandbox::SandboxDriver,
@@ -17,6 +14,7 @@ use hivekeep_machine::{
     vm::{OverlayMaker, VmDriver},
 };
 use hivekeep_oci::ImagePuller;
+use hivekeep_ports::{Network, Volumes};
 use hivekeep_runtime::Daemon;
 
 use crate::{

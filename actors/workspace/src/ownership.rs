@@ -3,9 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    CallCx, Layer, Reply, SessionId, Tier, ToolError, WorkspaceId, ports::Standing, tools,
-};
+use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, Tier, ToolError, WorkspaceId, tools};
+use hivekeep_ports::Standing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -13,10 +13,10 @@ use chrono::{DateTime, Utc};
 use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{
     JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, User, WorkspaceId,
-    ports::{AttachedVolume, NetworkWish},
 };
 use hivekeep_link::LinkToken;
 use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
+use hivekeep_ports::{AttachedVolume, NetworkWish};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use hivekeep_image::ImageStore;
-use hivekeep_kernel::{
-    CallCx, Door, Layer, Tier, ToolError, WorkspaceId,
-    ports::{Network, Volumes},
-};
+use hivekeep_kernel::{CallCx, Door, Layer, Tier, ToolError, WorkspaceId};
 use hivekeep_machine::{Driver, Isolation, sweep::Sweeper};
 use hivekeep_oci::ImagePuller;
+use hivekeep_ports::{Network, Volumes};
 use hivekeep_runtime::Daemon;
 use hivekeep_store::NewEvent;
 use serde_json::Value;

@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hivekeep_kernel::ports::TaskHints;
 use hivekeep_link::tasks::is_id;
+use hivekeep_ports::TaskHints;
 use hivekeep_protocol::{TaskProgress, TaskResultsPush, TaskResultsReply, limits};
 use serde_json::{Value, json};
 use tokio::sync::watch;

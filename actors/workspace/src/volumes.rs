@@ -2,11 +2,9 @@
 
 use std::path::{Component, Path};
 
-use hivekeep_kernel::{
-    Layer, SessionId, ToolError,
-    ports::{AttachedVolume, MountSource, VolumeWish},
-};
+use hivekeep_kernel::{Layer, SessionId, ToolError};
 use hivekeep_machine::{CapabilitySupport, Isolation, MAX_VOLUMES, VolumeMount};
+use hivekeep_ports::{AttachedVolume, MountSource, VolumeWish};
 
 use crate::{codes, records::Planned, shared::Shared};
 

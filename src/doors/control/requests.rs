@@ -3,9 +3,8 @@
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    ActorRow, Door, Layer, Progress, ReceiptPad, ToolError, ports::WaitingMessages,
-};
+use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
+use hivekeep_ports::WaitingMessages;
 use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest, OpenSession, ToolView, User};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

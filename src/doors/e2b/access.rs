@@ -7,10 +7,8 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, request::Parts},
 };
-use hivekeep_kernel::{
-    CredentialId, SessionId, ToolError, User,
-    ports::{FoundWorkspace, WorkspaceFiles},
-};
+use hivekeep_kernel::{CredentialId, SessionId, ToolError, User};
+use hivekeep_ports::{FoundWorkspace, WorkspaceFiles};
 
 use super::{
     error::{E2bError, Kind},

@@ -1,6 +1,7 @@
 //! Calls of the dispatcher for a request of an SDK.
 
-use hivekeep_kernel::{Door, ToolError, ports::Tools as _};
+use hivekeep_kernel::{Door, ToolError};
+use hivekeep_ports::Tools as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

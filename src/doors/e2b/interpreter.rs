@@ -1,6 +1,7 @@
 //! Code interpreter of a sandbox: started by the tool that runs code, the first time that its port is asked for.
 
-use hivekeep_kernel::{CallCx, WorkspaceId, ports::WorkspacePorts};
+use hivekeep_kernel::{CallCx, WorkspaceId};
+use hivekeep_ports::WorkspacePorts;
 use serde_json::json;
 
 use super::{

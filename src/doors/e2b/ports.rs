@@ -8,10 +8,8 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use hivekeep_kernel::{
-    CallCx, ToolError, User,
-    ports::{FoundWorkspace, WorkspacePorts},
-};
+use hivekeep_kernel::{CallCx, ToolError, User};
+use hivekeep_ports::{FoundWorkspace, WorkspacePorts};
 use tokio_util::sync::CancellationToken;
 
 use super::{

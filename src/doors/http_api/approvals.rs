@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError, ports::UserReply};
+use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError};
 use hivekeep_policy::{Approval, ApprovalAnswer, Approver, Remember};
+use hivekeep_ports::UserReply;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{SharedPool, ports::ToolSearch};
+use hivekeep_kernel::SharedPool;
+use hivekeep_ports::ToolSearch;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

@@ -4,10 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_hub::codes;
-use hivekeep_kernel::{
-    CallCx, Door, JobId, Layer, SessionId, ToolError,
-    ports::{CommandRunner, ProcessWindow},
-};
+use hivekeep_kernel::{CallCx, Door, JobId, Layer, SessionId, ToolError};
+use hivekeep_ports::{CommandRunner, ProcessWindow};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

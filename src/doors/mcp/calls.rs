@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Door, Progress, RateClass, TraceContext, ports::ClientPrompt};
+use hivekeep_kernel::{Door, Progress, RateClass, TraceContext};
+use hivekeep_ports::ClientPrompt;
 use hivekeep_registry::{ApprovalRoute, CallRequest, DeferredOutcome};
 use rmcp::{
     ErrorData, RoleServer,

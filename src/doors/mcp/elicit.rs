@@ -12,11 +12,9 @@ use std::{
 use super::forms;
 use crate::{codes, doors::DaemonServices};
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    ApprovalId, SessionId, ToolError,
-    ports::{ClientPrompt, UserQuestion, UserReply},
-};
+use hivekeep_kernel::{ApprovalId, SessionId, ToolError};
 use hivekeep_policy::{Approval, ApprovalAnswer, ApprovalState, Remember};
+use hivekeep_ports::{ClientPrompt, UserQuestion, UserReply};
 use hivekeep_registry::{CallOutcome, client_answer, client_question};
 use rmcp::{
     RoleServer,

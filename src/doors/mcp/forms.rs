@@ -1,6 +1,6 @@
 //! Forms of MCP's elicitation: a question as one, and what a person put into it.
 
-use hivekeep_kernel::ports::{UserQuestion, UserReply, form_schema};
+use hivekeep_ports::{UserQuestion, UserReply, form_schema};
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ mod templates;
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::ports::{FormField, UserQuestion};
+use hivekeep_ports::{FormField, UserQuestion};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use rmcp::{
     ErrorData, RoleServer,

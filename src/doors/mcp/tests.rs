@@ -1,11 +1,8 @@
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
-use hivekeep_kernel::{
-    CallId, Layer, ToolError,
-    ports::{OldestWaiting, WaitingSummary},
-    tool::plain_result,
-};
+use hivekeep_kernel::{CallId, Layer, ToolError, tool::plain_result};
+use hivekeep_ports::{OldestWaiting, WaitingSummary};
 use hivekeep_registry::CallOutcome;
 use rmcp::model::{JsonObject, ProtocolVersion, Tool};
 use serde_json::json;

@@ -8,7 +8,8 @@
 
 use axum::http::{HeaderMap, Method, Uri, header, request::Parts};
 use chrono::Utc;
-use hivekeep_kernel::{WorkspaceId, ports::FoundWorkspace};
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_ports::FoundWorkspace;
 
 use super::{PortDoor, cookies, host::PortHost, sign::PortLink, urls::TOKEN_PARAMETER};
 use crate::{

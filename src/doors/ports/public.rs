@@ -6,7 +6,8 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Layer, ToolError, WorkspaceId, ports::WorkspaceFiles};
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+use hivekeep_ports::WorkspaceFiles;
 use hivekeep_runtime::log::{self, Decision, Log, LogError, Sourced};
 use hivekeep_store::{Journal, NewEvent, Seq, SubscriptionItem};
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,8 @@ use axum::{
     http::StatusCode,
     response::Response,
 };
-use hivekeep_kernel::{CallCx, SessionId, ports::FoundWorkspace};
+use hivekeep_kernel::{CallCx, SessionId};
+use hivekeep_ports::FoundWorkspace;
 use tokio_util::sync::CancellationToken;
 
 use super::{

@@ -6,10 +6,8 @@ mod streams;
 use std::{collections::HashMap, net::SocketAddr, sync::Mutex};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, Layer, ToolError, WorkspaceId,
-    ports::{ByteStream, FoundWorkspace, GuestOperation, PortUrlWish, WorkspaceReadiness},
-};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
+use hivekeep_ports::{ByteStream, FoundWorkspace, GuestOperation, PortUrlWish, WorkspaceReadiness};
 use hivekeep_runtime::ListenerOptions;
 use hivekeep_store::{Journal, NewEvent, Options};
 use tokio::{

@@ -2,10 +2,8 @@
 
 use async_trait::async_trait;
 use chrono::{TimeDelta, Utc};
-use hivekeep_kernel::{
-    ToolError, WorkspaceId,
-    ports::{PortUrl, PortUrlWish, PortUrls},
-};
+use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_ports::{PortUrl, PortUrlWish, PortUrls};
 
 use super::{
     host,

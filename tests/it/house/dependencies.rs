@@ -14,6 +14,7 @@ struct Rule {
 }
 
 const KERNEL: &str = "hivekeep-kernel";
+const PORTS: &str = "hivekeep-ports";
 const AUDIT: &str = "hivekeep-audit";
 const POLICY: &str = "hivekeep-policy";
 const SHELL: &str = "hivekeep-shell";
@@ -38,14 +39,13 @@ const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 35] = [
+const RULES: [Rule; 36] = [
     Rule {
         name: KERNEL,
         house: &[],
         others: Some(&[
             "arc-swap",
             "async-trait",
-            "chrono",
             "dashmap",
             "fail",
             "futures",
@@ -66,10 +66,11 @@ const RULES: [Rule; 35] = [
         house: &[],
         others: Some(&["crc32fast", "postcard", "serde", "serde_bytes", "thiserror", "zeroize"]),
     },
+    Rule { name: PORTS, house: &[KERNEL], others: None },
     Rule { name: "hivekeep-guest", house: &[CONFINE, PROTOCOL, FILE_ENGINE], others: None },
     Rule { name: FILE_ENGINE, house: &[FS], others: None },
     Rule { name: STORE, house: &[FS, KERNEL], others: None },
-    Rule { name: RUNTIME, house: &[CONFINE, KERNEL, STORE], others: None },
+    Rule { name: RUNTIME, house: &[CONFINE, KERNEL, PORTS, STORE], others: None },
     Rule {
         name: CONFINE,
         house: &[],
@@ -77,62 +78,72 @@ const RULES: [Rule; 35] = [
     },
     Rule { name: AUDIT, house: &[FS], others: None },
     Rule { name: SHELL, house: &[], others: Some(&["tree-sitter", "tree-sitter-bash"]) },
-    Rule { name: POLICY, house: &[KERNEL, STORE, RUNTIME, SHELL], others: None },
+    Rule { name: POLICY, house: &[KERNEL, PORTS, STORE, RUNTIME, SHELL], others: None },
     Rule {
         name: "hivekeep-command",
-        house: &[KERNEL, STORE, RUNTIME, SHELL, TESTKIT],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, SHELL, TESTKIT],
         others: None,
     },
     Rule {
         name: "hivekeep-registry",
-        house: &[KERNEL, STORE, RUNTIME, AUDIT, POLICY],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, AUDIT, POLICY],
         others: None,
     },
     Rule { name: FS, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, FS], others: None },
     Rule { name: OCI, house: &[KERNEL, IMAGE, FS], others: None },
-    Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },
-    Rule { name: MACHINE, house: &[CONFINE, KERNEL, PROTOCOL, IMAGE, LINK, FS], others: None },
-    Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
+    Rule { name: LINK, house: &[KERNEL, PORTS, PROTOCOL], others: None },
+    Rule {
+        name: MACHINE,
+        house: &[CONFINE, KERNEL, PORTS, PROTOCOL, IMAGE, LINK, FS],
+        others: None,
+    },
+    Rule { name: GIT, house: &[KERNEL, PORTS, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",
-        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, FS, TESTKIT],
+        house: &[
+            KERNEL, PORTS, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, FS, TESTKIT,
+        ],
         others: None,
     },
     Rule {
         name: "hivekeep-ingest",
-        house: &[FS, KERNEL, STORE, RUNTIME, FILE_ENGINE, ENCODER, TESTKIT],
+        house: &[FS, KERNEL, PORTS, STORE, RUNTIME, FILE_ENGINE, ENCODER, TESTKIT],
         others: None,
     },
     Rule {
         name: "hivekeep-browser",
-        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, FS, TESTKIT],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, FILE_ENGINE, FS, TESTKIT],
         others: None,
     },
     Rule {
         name: "hivekeep-vault",
-        house: &[FS, KERNEL, STORE, RUNTIME, FILE_ENGINE],
+        house: &[FS, KERNEL, PORTS, STORE, RUNTIME, FILE_ENGINE],
         others: None,
     },
-    Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
+    Rule {
+        name: "hivekeep-files",
+        house: &[KERNEL, PORTS, RUNTIME, FILE_ENGINE, TESTKIT],
+        others: None,
+    },
     Rule {
         name: "hivekeep-volume",
-        house: &[KERNEL, STORE, RUNTIME, FS, FILE_ENGINE, TESTKIT],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, FS, FILE_ENGINE, TESTKIT],
         others: None,
     },
     Rule {
         name: "hivekeep-repository",
-        house: &[KERNEL, STORE, RUNTIME, FS, TESTKIT],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, FS, TESTKIT],
         others: None,
     },
     Rule { name: ENCODER, house: &[], others: None },
-    Rule { name: MANIFEST, house: &[KERNEL], others: None },
+    Rule { name: MANIFEST, house: &[KERNEL, PORTS], others: None },
     Rule {
         name: "hivekeep-introspection",
-        house: &[KERNEL, STORE, RUNTIME, MANIFEST, TESTKIT],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, MANIFEST, TESTKIT],
         others: None,
     },
-    Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
+    Rule { name: TESTKIT, house: &[KERNEL, PORTS, STORE, RUNTIME], others: None },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },
     Rule { name: "hivekeep-bare-browser", house: &[], others: None },
@@ -143,7 +154,7 @@ const RULES: [Rule; 35] = [
 
 /// An actor that has no row of its own.
 const ACTOR: Rule =
-    Rule { name: "an actor", house: &[FS, KERNEL, STORE, RUNTIME, TESTKIT], others: None };
+    Rule { name: "an actor", house: &[FS, KERNEL, PORTS, STORE, RUNTIME, TESTKIT], others: None };
 
 /// Uses all packages so that features are the same for each selection, and is never built.
 const UNIFY: &str = "hivekeep-unify";

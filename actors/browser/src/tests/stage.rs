@@ -11,10 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileEffect, FileOperation, FileRoot, decode, encode, run};
-use hivekeep_kernel::{
-    CallCx, Resources, SessionId, ToolError, User,
-    ports::{Hold, LateTools, LocatedPlace, PlaceFiles, SessionQuotas, Standing},
-};
+use hivekeep_kernel::{CallCx, Resources, SessionId, ToolError, User};
+use hivekeep_ports::{Hold, LateTools, LocatedPlace, PlaceFiles, SessionQuotas, Standing};
 use hivekeep_store::Seq;
 use hivekeep_testkit::{PendingCall, Rig, RigServices};
 use serde_json::{Value, json};

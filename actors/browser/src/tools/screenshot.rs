@@ -1,7 +1,8 @@
 //! `webview_screenshot`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use hivekeep_kernel::{CallCx, ToolError, User, ports::LargeResult, serve::Reply, tools};
+use hivekeep_kernel::{CallCx, ToolError, User, serve::Reply, tools};
+use hivekeep_ports::LargeResult;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! Report of an interpreter about an execution, line by line, within bounds.
 
-use hivekeep_kernel::{ToolError, ports::CommandStream};
+use hivekeep_kernel::ToolError;
+use hivekeep_ports::CommandStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -9,10 +9,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, Layer, WorkspaceId,
-    ports::{ByteStream, ProcessSpan, ProcessState, WorkspacePorts},
-};
+use hivekeep_kernel::{CallCx, Layer, WorkspaceId};
+use hivekeep_ports::{ByteStream, ProcessSpan, ProcessState, WorkspacePorts};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 

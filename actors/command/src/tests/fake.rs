@@ -4,13 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, JobId, Layer, ScriptId, SessionId, User, WorkspaceId,
-    ports::{
-        CommandEnd, CommandLimits, CommandRunner, CommandSpec, EntryPoint, LateTools, PlaceProcess,
-        PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
-        ProcessWindow, ScriptLibrary, ScriptProgram, TerminalSize, WorkspacePorts,
-    },
+use hivekeep_kernel::{CallCx, JobId, Layer, ScriptId, SessionId, User, WorkspaceId};
+use hivekeep_ports::{
+    CommandEnd, CommandLimits, CommandRunner, CommandSpec, EntryPoint, LateTools, PlaceProcess,
+    PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow,
+    ScriptLibrary, ScriptProgram, TerminalSize, WorkspacePorts,
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::Value;

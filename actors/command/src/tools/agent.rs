@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hivekeep_kernel::{
-    CallCx, Layer, ToolError, WorkspaceId,
-    ports::{CommandEnd, CommandLimits},
-    tools,
-};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, tools};
+use hivekeep_ports::{CommandEnd, CommandLimits};
 use hivekeep_store::NewEvent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, ports::PlaceWorkspace, tools};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, tools};
+use hivekeep_ports::PlaceWorkspace;
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,11 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    CallCx, JobId, ToolError, WorkspaceId,
-    ports::{PlaceProcess, ProcessSpec, ProcessState, TerminalSize},
-    tools,
-};
+use hivekeep_kernel::{CallCx, JobId, ToolError, WorkspaceId, tools};
+use hivekeep_ports::{PlaceProcess, ProcessSpec, ProcessState, TerminalSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

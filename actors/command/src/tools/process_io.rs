@@ -3,11 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use hivekeep_kernel::{
-    CallCx, JobId, Layer, ToolError,
-    ports::{ProcessSpan, ProcessState, ProcessWindow, TerminalSize},
-    tools,
-};
+use hivekeep_kernel::{CallCx, JobId, Layer, ToolError, tools};
+use hivekeep_ports::{ProcessSpan, ProcessState, ProcessWindow, TerminalSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -5,10 +5,8 @@ use std::time::Duration;
 use hivekeep_file_engine::{
     ByteRange, FileOperation, FileOutcome, FilePut, Operation, PutFile, ReadBytes, decode, encode,
 };
-use hivekeep_kernel::{
-    CallCx, Progress, ToolError,
-    ports::{PlaceFiles, WorkspaceReadiness},
-};
+use hivekeep_kernel::{CallCx, Progress, ToolError};
+use hivekeep_ports::{PlaceFiles, WorkspaceReadiness};
 use hivekeep_testkit::context;
 
 use super::stage::Stage;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hivekeep_kernel::ports::WorkspaceReadiness;
+use hivekeep_ports::WorkspaceReadiness;
 use serde_json::{Value, json};
 
 use super::stage::Stage;

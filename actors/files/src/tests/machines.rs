@@ -10,12 +10,10 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, FileRoot, decode, encode, run};
-use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError, VolumeId, WorkspaceId,
-    ports::{
-        FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, InternalCall,
-        Tools, VolumeFiles, WatchWish, WorkspaceFiles, WorkspaceReadiness,
-    },
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, VolumeId, WorkspaceId};
+use hivekeep_ports::{
+    FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, InternalCall, Tools,
+    VolumeFiles, WatchWish, WorkspaceFiles, WorkspaceReadiness,
 };
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hivekeep_kernel::ports::{ManifestCheck, ManifestProblem, WorkspaceReadiness};
+use hivekeep_ports::{ManifestCheck, ManifestProblem, WorkspaceReadiness};
 use serde_json::json;
 use std::sync::Arc;
 

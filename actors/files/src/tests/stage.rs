@@ -2,10 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use hivekeep_kernel::{
-    SessionId, ToolError,
-    ports::{VolumeFiles, WorkspaceFiles},
-};
+use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_ports::{VolumeFiles, WorkspaceFiles};
 use hivekeep_runtime::Daemon;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};

@@ -6,10 +6,8 @@ use hivekeep_file_engine::{
     FileError, FileErrorKind, FileOperation, FileOutcome, FolderPage, FoundLines, FoundPaths,
     ListEntry, LookAt, LookedAt, TextRange, Unread, decode, encode,
 };
-use hivekeep_kernel::{
-    Progress, SessionId,
-    ports::{PlaceFiles, Places, WorkspaceReadiness},
-};
+use hivekeep_kernel::{Progress, SessionId};
+use hivekeep_ports::{PlaceFiles, Places, WorkspaceReadiness};
 use hivekeep_testkit::context;
 use serde_json::json;
 use tokio::time::Duration;

@@ -7,7 +7,8 @@ use hivekeep_file_engine::{
     EditFileText, EditPreview, EditedText, Occurrences, ReadLines, RemovePath, ResolvePath,
     TextEdit, WriteText,
 };
-use hivekeep_kernel::{CallCx, Layer, ToolError, ports::ManifestCheck, tools};
+use hivekeep_kernel::{CallCx, Layer, ToolError, tools};
+use hivekeep_ports::ManifestCheck;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -2,11 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    CallCx, ToolError, WorkspaceId,
-    ports::{FileChange, FileChanges, WatchWish},
-    tools,
-};
+use hivekeep_kernel::{CallCx, ToolError, WorkspaceId, tools};
+use hivekeep_ports::{FileChange, FileChanges, WatchWish};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

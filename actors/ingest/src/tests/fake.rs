@@ -16,12 +16,10 @@ use axum::{
     http::{HeaderMap, StatusCode},
     routing::{get, post, put},
 };
-use hivekeep_kernel::{
-    ToolError,
-    ports::{
-        ConfiguredModel, EmbedRequest, Embeddings, ModelRequest, ModelSource, ModelStream,
-        ModelUse, Models,
-    },
+use hivekeep_kernel::ToolError;
+use hivekeep_ports::{
+    ConfiguredModel, EmbedRequest, Embeddings, ModelRequest, ModelSource, ModelStream, ModelUse,
+    Models,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;

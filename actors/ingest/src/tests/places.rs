@@ -7,12 +7,10 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileOperation, FileRoot, decode, encode, run};
-use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError, User, WorkspaceId, codes as common,
-    ports::{
-        FoundWorkspace, GuestOperation, KnownUsers, LocatedPlace, PlaceFiles, WorkspaceFiles,
-        WorkspaceReadiness,
-    },
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, User, WorkspaceId, codes as common};
+use hivekeep_ports::{
+    FoundWorkspace, GuestOperation, KnownUsers, LocatedPlace, PlaceFiles, WorkspaceFiles,
+    WorkspaceReadiness,
 };
 
 /// One folder.

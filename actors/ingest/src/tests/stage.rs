@@ -7,10 +7,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{
-    Room, SessionId, ToolError, User,
-    ports::{KnownUsers, LateTools, Models, PlaceFiles, WorkspaceFiles},
-};
+use hivekeep_kernel::{Room, SessionId, ToolError, User};
+use hivekeep_ports::{KnownUsers, LateTools, Models, PlaceFiles, WorkspaceFiles};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
 use tempfile::TempDir;

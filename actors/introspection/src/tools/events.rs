@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Progress, ToolError, ports::InternalCall, tools};
+use hivekeep_kernel::{CallCx, Progress, ToolError, tools};
+use hivekeep_ports::InternalCall;
 use hivekeep_runtime::documents::{DocumentBody, Documents, Refusal, Template};
 use hivekeep_store::{Events, JournalEvent, Seq};
 use schemars::JsonSchema;

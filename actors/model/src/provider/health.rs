@@ -15,7 +15,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::ports::{ConfiguredModel, ModelSource, ModelUse};
+use hivekeep_ports::{ConfiguredModel, ModelSource, ModelUse};
 use hivekeep_runtime::host_process::HostUsers;
 use tokio::{sync::watch, time::Instant};
 

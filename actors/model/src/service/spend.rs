@@ -4,10 +4,8 @@
 //! counted replaces them. A request that failed before the provider can have worked on it costs nothing; one
 //! that was cut costs what was sent, and what was received of the answer.
 
-use hivekeep_kernel::{
-    Layer, SessionId, ToolError,
-    ports::{ModelMessage, ModelRequest, ModelSource, ModelUsage},
-};
+use hivekeep_kernel::{Layer, SessionId, ToolError};
+use hivekeep_ports::{ModelMessage, ModelRequest, ModelSource, ModelUsage};
 
 use super::LanguageModels;
 use crate::{

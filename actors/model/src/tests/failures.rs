@@ -1,6 +1,6 @@
 //! Providers that fail, hang, never end or are slow, and what is done about them.
 
-use hivekeep_kernel::ports::ModelDelta;
+use hivekeep_ports::ModelDelta;
 use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Names: aliases, strategies, and what is refused.
 
-use hivekeep_kernel::ports::ModelUse;
+use hivekeep_ports::ModelUse;
 use serde_json::{Value, json};
 
 use super::{

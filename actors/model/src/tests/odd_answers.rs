@@ -1,6 +1,6 @@
 //! Answers in other shapes than a stream of texts: parts, refusals, no stream at all, letters that are cut.
 
-use hivekeep_kernel::ports::{ModelDelta, ModelStop};
+use hivekeep_ports::{ModelDelta, ModelStop};
 use serde_json::{Value, json};
 
 use super::{

@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    SessionId, ToolError,
-    ports::{LateTools, ModelAnswer, ModelRequest, Models},
-};
+use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_ports::{LateTools, ModelAnswer, ModelRequest, Models};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -1,6 +1,6 @@
 //! The four wires: what is sent, what is read, and what is told of errors, as one table.
 
-use hivekeep_kernel::ports::{
+use hivekeep_ports::{
     EmbedRequest, ModelDelta, ModelMessage, ModelStop, ModelTool, ModelToolCall, ModelToolChoice,
 };
 use serde_json::{Value, json};

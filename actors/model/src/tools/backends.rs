@@ -4,12 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::future::join_all;
-use hivekeep_kernel::{
-    CallCx, ToolError,
-    ports::{ModelUse, Models},
-    serve::Reply,
-    tools,
-};
+use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
+use hivekeep_ports::{ModelUse, Models};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

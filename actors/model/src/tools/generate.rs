@@ -1,11 +1,7 @@
 //! `ml_generate`.
 
-use hivekeep_kernel::{
-    CallCx, ToolError,
-    ports::{ModelRequest, ModelUsage, Models},
-    serve::Reply,
-    tools,
-};
+use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
+use hivekeep_ports::{ModelRequest, ModelUsage, Models};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

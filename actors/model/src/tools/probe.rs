@@ -3,12 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{
-    CallCx, ToolError,
-    ports::{ModelRequest, ModelUse, Models},
-    serve::Reply,
-    tools,
-};
+use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
+use hivekeep_ports::{ModelRequest, ModelUse, Models};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

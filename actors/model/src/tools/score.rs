@@ -2,12 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError,
-    ports::{ModelAnswer, ModelRequest, Models},
-    serve::Reply,
-    tools,
-};
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, serve::Reply, tools};
+use hivekeep_ports::{ModelAnswer, ModelRequest, Models};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Messages as Anthropic has them.
 
-use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
+use hivekeep_ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,6 +1,6 @@
 //! Tools that a model asks for, put together from their pieces.
 
-use hivekeep_kernel::ports::{ModelDelta, ModelToolCall};
+use hivekeep_ports::{ModelDelta, ModelToolCall};
 use hivekeep_runtime::json_text;
 use serde_json::{Map, Value};
 

@@ -1,6 +1,6 @@
 //! Contents as Google's Gemini API has them.
 
-use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolCall, ModelToolChoice};
+use hivekeep_ports::{ModelDelta, ModelMessage, ModelStop, ModelToolCall, ModelToolChoice};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 

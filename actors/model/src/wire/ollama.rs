@@ -1,6 +1,6 @@
 //! Chats as Ollama has them: lines of JSON.
 
-use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
+use hivekeep_ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
 use serde_json::{Value, json};
 
 use super::{

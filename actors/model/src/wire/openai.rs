@@ -1,6 +1,6 @@
 //! Chat completions as OpenAI has them, and llama.cpp, vLLM and many others after it.
 
-use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
+use hivekeep_ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
 use serde_json::{Value, json};
 
 use super::{

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::WorkspacePorts;
+use hivekeep_ports::WorkspacePorts;
 use hivekeep_runtime::Ports;
 use socket2::SockRef;
 use tokio::io::copy_bidirectional;
@@ -194,8 +194,8 @@ async fn carry(mut client: TcpStream, to: ForwardTarget) {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
 
-    use hivekeep_kernel::ports::ByteStream;
     use hivekeep_kernel::{CallCx, ToolError};
+    use hivekeep_ports::ByteStream;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
     use tokio::net::UdpSocket;
     use tokio::sync::Notify;

@@ -1,7 +1,7 @@
 //! Network backend of this host: the policies and forwards that it can promise.
 
 use hivekeep_kernel::ToolError;
-use hivekeep_kernel::ports::{InterfaceSettings, NetworkMode};
+use hivekeep_ports::{InterfaceSettings, NetworkMode};
 
 use crate::error;
 use crate::plan::{AddressLease, Forward, MemberPolicy, Subnet, UserMode};

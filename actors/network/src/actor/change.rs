@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hivekeep_kernel::ports::{ForwardedPort, ReachPolicy};
 use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_ports::{ForwardedPort, ReachPolicy};
 use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError, LogRecord, Sourced, Streams};
 use hivekeep_store::{Journal, NewEvent, StreamId};
 use serde::{Deserialize, Serialize};

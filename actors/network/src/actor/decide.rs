@@ -3,10 +3,8 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::{
-    ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport,
-};
 use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_ports::{ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport};
 
 use super::backend::{Backend, same_end};
 use super::change::{Change, When};

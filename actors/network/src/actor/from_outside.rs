@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::ForwardedPort;
+use hivekeep_ports::ForwardedPort;
 use serde_json::json;
 
 use super::NetworkActor;

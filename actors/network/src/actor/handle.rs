@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use hivekeep_kernel::ports::{
+use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_ports::{
     ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
     ReachPolicy, ReachRules, Transport,
 };
-use hivekeep_kernel::{ToolError, WorkspaceId};
 use serde_json::json;
 
 use super::backend::Backend;

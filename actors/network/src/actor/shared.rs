@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::ports::NetworkView;
 use hivekeep_kernel::{Address, Layer, ToolError, WorkspaceId};
+use hivekeep_ports::NetworkView;
 use hivekeep_runtime::Ports;
 use hivekeep_store::{Events, Journal, NewEvent};
 use rustix::io::Errno;
@@ -58,7 +58,7 @@ pub(super) struct NetworkShared {
 
 /// Makes the network's handle and the seed of its actor. With `mode = "bridge"` it looks first
 /// whether there can be one. Connections that wake a parked machine are carried by the
-/// [`WorkspacePorts`](hivekeep_kernel::ports::WorkspacePorts) that `ports` have by then.
+/// [`WorkspacePorts`](hivekeep_ports::WorkspacePorts) that `ports` have by then.
 ///
 /// # Errors
 /// What a bridge needs and this host lacks, if there has to be one.

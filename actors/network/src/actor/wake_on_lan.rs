@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::WorkspacePorts;
+use hivekeep_ports::WorkspacePorts;
 use hivekeep_runtime::Ports;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use hivekeep_kernel::ToolError;
-use hivekeep_kernel::ports::{ForwardedPort, NetworkGroup, NetworkWish, ReachPolicy, Transport};
+use hivekeep_ports::{ForwardedPort, NetworkGroup, NetworkWish, ReachPolicy, Transport};
 use serde::{Deserialize, Serialize};
 
 use super::{AddressLease, Destination, Egress, PlanError, Subnet};

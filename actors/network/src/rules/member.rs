@@ -2,7 +2,7 @@
 //! named by its whole id.
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::NetworkGroup;
+use hivekeep_ports::NetworkGroup;
 use nftables::expr::MetaKey;
 use nftables::schema::{SetFlag, SetType};
 

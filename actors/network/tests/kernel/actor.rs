@@ -11,10 +11,10 @@ mod wake;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish, ReachPolicy};
 use hivekeep_kernel::{Address, Census, RestartPolicy, WorkspaceId, entity::spawn_root};
 use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, NetworkActor, NetworkHandle, NetworkModeChoice, Options};
+use hivekeep_ports::{GroupChange, Network as _, NetworkMode, NetworkWish, ReachPolicy};
 use hivekeep_runtime::Ports;
 use hivekeep_store::Journal;
 

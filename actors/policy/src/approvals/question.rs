@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    ToolError,
-    ports::{ClientPrompt, UserOutcome, UserQuestion, UserReply},
-};
+use hivekeep_kernel::ToolError;
+use hivekeep_ports::{ClientPrompt, UserOutcome, UserQuestion, UserReply};
 use hivekeep_runtime::log::Decision;
 
 use super::{

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{
-    ApprovalId, Door, GrantId, SessionId, User,
-    ports::{UserQuestion, UserReply},
-};
+use hivekeep_kernel::{ApprovalId, Door, GrantId, SessionId, User};
+use hivekeep_ports::{UserQuestion, UserReply};
 use hivekeep_runtime::log::Sourced;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::ports::{ForeignSource, SourceTool, ToolPublisher};
+use hivekeep_ports::{ForeignSource, SourceTool, ToolPublisher};
 use tokio::sync::watch;
 
 use super::{Catalogue, ToolEntry};

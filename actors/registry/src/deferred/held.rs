@@ -14,10 +14,8 @@ use std::{
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{
-    ApprovalId, CallId, DeferredId, SessionId, ToolError, User,
-    ports::{UserQuestion, UserReply},
-};
+use hivekeep_kernel::{ApprovalId, CallId, DeferredId, SessionId, ToolError, User};
+use hivekeep_ports::{UserQuestion, UserReply};
 use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

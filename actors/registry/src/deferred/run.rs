@@ -9,8 +9,8 @@ use futures::FutureExt;
 use hivekeep_kernel::{
     ApprovalId, CallId, DeferredId, Progress, ProgressUpdate, RateClass, ReceiptPad, ToolError,
     fault_point,
-    ports::{ClientPrompt, UserQuestion, UserReply},
 };
+use hivekeep_ports::{ClientPrompt, UserQuestion, UserReply};
 use hivekeep_runtime::log::{Decision, Log, LogError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};

@@ -2,14 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    ApprovalId, Layer, Progress, ToolError, User,
-    ports::{ClientPrompt, UserQuestion, UserReply},
-};
+use hivekeep_kernel::{ApprovalId, Layer, Progress, ToolError, User};
 use hivekeep_policy::{
     Approval, ApprovalAnswer, Question, ReasonCode, Remember, Verdict, WantedCall, input_digest,
     input_text,
 };
+use hivekeep_ports::{ClientPrompt, UserQuestion, UserReply};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 

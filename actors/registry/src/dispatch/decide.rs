@@ -1,10 +1,11 @@
 //! Authorization: the question to the policy engine, what its decision means for a call, and what each
 //! layer would say of one that is not made, for whoever asks.
 
-use hivekeep_kernel::{Door, Layer, SessionId, ToolError, User, ports::SourceState};
+use hivekeep_kernel::{Door, Layer, SessionId, ToolError, User};
 use hivekeep_policy::{
     PermissionMode, PolicyDecision, Question, ReasonCode, Ruling, SessionProfile, Verdict,
 };
+use hivekeep_ports::SourceState;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -7,11 +7,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Door, Receipt, SessionId, ToolError, ToolSpec, User,
-    ports::{InternalCall, Tools},
-};
+use hivekeep_kernel::{Door, Receipt, SessionId, ToolError, ToolSpec, User};
 use hivekeep_policy::PolicyDecision;
+use hivekeep_ports::{InternalCall, Tools};
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -6,10 +6,8 @@
 
 use std::{io, time::Duration};
 
-use hivekeep_kernel::{
-    CallId, Effect, Layer, SessionId, ToolError, User,
-    ports::{KeptResult, LargeResult, ResultKeeper},
-};
+use hivekeep_kernel::{CallId, Effect, Layer, SessionId, ToolError, User};
+use hivekeep_ports::{KeptResult, LargeResult, ResultKeeper};
 use serde_json::{Value, json};
 
 use super::Inner;

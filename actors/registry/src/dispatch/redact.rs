@@ -16,7 +16,8 @@ mod keys;
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use hivekeep_kernel::{ToolError, ports::ValueRedactor};
+use hivekeep_kernel::ToolError;
+use hivekeep_ports::ValueRedactor;
 use regex::{Captures, Regex, RegexSet};
 use serde::Serialize;
 use serde_json::{Map, Value};

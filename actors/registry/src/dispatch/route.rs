@@ -4,10 +4,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Addressing, AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder,
-    SessionId, Target, ToolCall, ToolError, TraceContext, User,
-    ports::{ClientPrompt, Reservation},
-    serve::ActorDirectory,
+    SessionId, Target, ToolCall, ToolError, TraceContext, User, serve::ActorDirectory,
 };
+use hivekeep_ports::{ClientPrompt, Reservation};
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;

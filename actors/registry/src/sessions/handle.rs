@@ -7,11 +7,9 @@ use std::{
 
 use async_trait::async_trait;
 use dashmap::DashMap;
-use hivekeep_kernel::{
-    Address, AskError, Census, Door, Layer, Resources, SessionId, ToolError,
-    ports::{self, Hold, Standing},
-};
+use hivekeep_kernel::{Address, AskError, Census, Door, Layer, Resources, SessionId, ToolError};
 use hivekeep_policy::SessionProfile;
+use hivekeep_ports::{Hold, SessionQuotas, Standing};
 use hivekeep_runtime::log::{self, Loaded, LogError};
 use hivekeep_store::{Events, Journal};
 use tokio::{sync::oneshot, time::Instant};
@@ -279,7 +277,7 @@ impl SessionsHandle {
 }
 
 #[async_trait]
-impl ports::SessionQuotas for SessionsHandle {
+impl SessionQuotas for SessionsHandle {
     async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError> {
         let session = session.principal();
         let shared = self.0.get(session).ok_or_else(|| unknown(session))?;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use chrono::Utc;
-use hivekeep_kernel::{SessionId, ToolError, ports::SessionToolsets};
+use hivekeep_kernel::{SessionId, ToolError};
 use hivekeep_policy::SessionProfile;
+use hivekeep_ports::SessionToolsets;
 use hivekeep_runtime::log::{Decision, LogError};
 use tokio::sync::oneshot;
 

@@ -15,10 +15,9 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    Address, Door, SessionId, ToolError, mailbox::ActorUnavailable, ports::Standing,
-};
+use hivekeep_kernel::{Address, Door, SessionId, ToolError, mailbox::ActorUnavailable};
 use hivekeep_policy::SessionProfile;
+use hivekeep_ports::Standing;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 

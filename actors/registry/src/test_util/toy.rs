@@ -13,10 +13,10 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Address, CallCx, Context, Effect, Entity, Fault, Layer, Owned, RateClass, Reply, Target,
     ToolCall, ToolError, ToolInfo,
-    ports::{KeptResult, LargeResult, ResultKeeper},
     serve::{ActorDirectory, serve},
     tools,
 };
+use hivekeep_ports::{KeptResult, LargeResult, ResultKeeper};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

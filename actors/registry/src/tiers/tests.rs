@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::future::join_all;
-use hivekeep_kernel::{Layer, User, ports::SessionQuotas as _};
+use hivekeep_kernel::{Layer, User};
+use hivekeep_ports::SessionQuotas as _;
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -9,13 +9,11 @@ use std::{
 
 use async_trait::async_trait;
 use chrono::Utc;
-use hivekeep_kernel::{
-    ErrorCode, Layer, ToolError, VolumeId, WorkspaceId,
-    ports::{
-        AttachedVolume, GitCredentials, InternalCall, MountedFolder, Tools, VolumeWish, Volumes,
-    },
-};
+use hivekeep_kernel::{ErrorCode, Layer, ToolError, VolumeId, WorkspaceId};
 use hivekeep_kernel::{SessionId, codes};
+use hivekeep_ports::{
+    AttachedVolume, GitCredentials, InternalCall, MountedFolder, Tools, VolumeWish, Volumes,
+};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    SessionId, ToolError, User,
-    ports::{GitCredentials, Volumes},
-};
+use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_ports::{GitCredentials, Volumes};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;

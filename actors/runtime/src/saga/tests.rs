@@ -12,11 +12,9 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Address, Census, ChildEnd, Children, Context, Entity, Fault, Resources, RestartPolicy,
-    SessionId, ToolError,
-    children::ChildOutcome,
-    entity::spawn_root,
-    ports::{Hold, SessionQuotas, Standing},
+    SessionId, ToolError, children::ChildOutcome, entity::spawn_root,
 };
+use hivekeep_ports::{Hold, SessionQuotas, Standing};
 use hivekeep_store::{Journal, Options, StreamId};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::ports::{TaskOutcome, TaskResult, TaskText};
+use hivekeep_ports::{TaskOutcome, TaskResult, TaskText};
 use hivekeep_runtime::saga::SagaView;
 
 use super::{

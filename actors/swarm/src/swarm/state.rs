@@ -11,10 +11,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    SessionId, SwarmId, ToolError, WorkspaceId,
-    ports::{TaskOutcome, TaskResult},
-};
+use hivekeep_kernel::{SessionId, SwarmId, ToolError, WorkspaceId};
+use hivekeep_ports::{TaskOutcome, TaskResult};
 use hivekeep_runtime::{
     log::{self, Sourced},
     saga::SagaState,

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{
-    Layer, ToolError, WorkspaceId, fault_point,
-    ports::{TaskAssignment, TaskResult},
-};
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId, fault_point};
+use hivekeep_ports::{TaskAssignment, TaskResult};
 use hivekeep_runtime::{OnBehalfOf, log::LogError};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, CallCx, ErrorCode, Fault, Layer, Progress, Reply, SwarmId, ToolError, fault_point,
-    ports::Reservation,
 };
+use hivekeep_ports::Reservation;
 use hivekeep_runtime::{
     OnBehalfOf,
     log::{Decision, Log, LogError},

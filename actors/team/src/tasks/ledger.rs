@@ -13,7 +13,8 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{MessageId, TeamId, ports::TaskResult};
+use hivekeep_kernel::{MessageId, TeamId};
+use hivekeep_ports::TaskResult;
 use hivekeep_runtime::log::{self, Sourced};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};

@@ -6,10 +6,8 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    MessageId,
-    ports::{TaskCapture, TaskOutcome, TaskResult, TaskText},
-};
+use hivekeep_kernel::MessageId;
+use hivekeep_ports::{TaskCapture, TaskOutcome, TaskResult, TaskText};
 use serde::{Deserialize, Serialize};
 
 use super::Task;

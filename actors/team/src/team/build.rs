@@ -3,10 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use hivekeep_kernel::{
-    CallCx, TeamId, ToolError, WorkspaceId, fault_point,
-    ports::{GroupChange, NetworkMode, NetworkWish},
-};
+use hivekeep_kernel::{CallCx, TeamId, ToolError, WorkspaceId, fault_point};
+use hivekeep_ports::{GroupChange, NetworkMode, NetworkWish};
 use hivekeep_runtime::log::{Decision, Log};
 use serde::Deserialize;
 use serde_json::json;

@@ -7,9 +7,8 @@ use std::{
 };
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    Address, CallCx, Layer, Reply, Resources, TeamId, ToolError, ports::Reservation,
-};
+use hivekeep_kernel::{Address, CallCx, Layer, Reply, Resources, TeamId, ToolError};
+use hivekeep_ports::Reservation;
 use hivekeep_runtime::{ListedWorkspace, log::Decision};
 
 use super::{Inner, Msg, Teams};

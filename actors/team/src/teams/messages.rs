@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    Address, AskError, CallCx, Layer, MessageId, Reply, ToolError, ports::TaskOutcome,
-};
+use hivekeep_kernel::{Address, AskError, CallCx, Layer, MessageId, Reply, ToolError};
+use hivekeep_ports::TaskOutcome;
 use tokio::sync::oneshot;
 
 use super::Teams;

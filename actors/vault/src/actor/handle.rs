@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hivekeep_kernel::{ToolError, ports};
+use hivekeep_kernel::ToolError;
 use tokio::sync::oneshot;
 
 use super::shared::{Stopped, VaultShared};
@@ -64,7 +64,7 @@ async fn within_patience<T>(
 }
 
 #[async_trait]
-impl ports::Vault for VaultHandle {
+impl hivekeep_ports::Vault for VaultHandle {
     async fn write(&self, path: &str, content: Vec<u8>) -> Result<(), ToolError> {
         let path = self.file(path)?;
         let save = move |vault: &VaultView, path: &NotePath| {

@@ -2,8 +2,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hivekeep_kernel::entity::spawn_root;
-use hivekeep_kernel::ports::Vault as _;
 use hivekeep_kernel::{Address, CallId, Census, Door, Progress, RestartPolicy, SessionId};
+use hivekeep_ports::Vault as _;
 use hivekeep_runtime::documents::DocumentListing as _;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};

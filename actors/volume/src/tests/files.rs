@@ -2,7 +2,8 @@
 
 use std::{os::unix::fs::symlink, path::PathBuf};
 
-use hivekeep_kernel::{WorkspaceId, ports::VolumeWish};
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_ports::VolumeWish;
 use serde_json::{Value, json};
 
 use super::stage::Stage;

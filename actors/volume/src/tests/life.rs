@@ -3,10 +3,8 @@
 use std::{os::unix::fs::MetadataExt, sync::Arc};
 
 use chrono::{TimeDelta, Utc};
-use hivekeep_kernel::{
-    CallCx, Progress, SessionId, WorkspaceId,
-    ports::{LateTools, VolumeWish, Volumes},
-};
+use hivekeep_kernel::{CallCx, Progress, SessionId, WorkspaceId};
+use hivekeep_ports::{LateTools, VolumeWish, Volumes};
 use hivekeep_runtime::Daemon;
 use hivekeep_store::Journal;
 use hivekeep_testkit::context;

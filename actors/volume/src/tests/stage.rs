@@ -3,10 +3,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use hivekeep_kernel::{
-    SessionId, ToolError, User,
-    ports::{LateTools, Volumes},
-};
+use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_ports::{LateTools, Volumes};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use rustix::mount::UnmountFlags;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::ports::LateTools;
+use hivekeep_ports::LateTools;
 use hivekeep_runtime::{Family, FamilyOptions, Folders, Host};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::json;

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, ToolError, WorkspaceId,
-    ports::{FoundWorkspace, GuestOperation, ReachRules, WorkspaceFiles, WorkspaceReadiness},
+use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
+use hivekeep_ports::{
+    FoundWorkspace, GuestOperation, ReachRules, WorkspaceFiles, WorkspaceReadiness,
 };
 use serde_json::json;
 

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use hivekeep_kernel::{Layer, ToolError, ports::GitCredentials};
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_ports::GitCredentials;
 use hivekeep_protocol::{Credential, Secret};
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;

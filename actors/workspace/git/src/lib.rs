@@ -24,8 +24,8 @@ mod url;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::GitCredentials;
 use hivekeep_kernel::{ErrorCode, ToolError};
+use hivekeep_ports::GitCredentials;
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 pub use clone::{CloneWish, clone, clone_anew};

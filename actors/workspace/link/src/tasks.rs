@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hivekeep_kernel::ToolError;
-use hivekeep_kernel::ports::{TaskBoard, TaskOutput, TaskPage, TaskState, TaskTaken, TaskWindow};
+use hivekeep_ports::{TaskBoard, TaskOutput, TaskPage, TaskState, TaskTaken, TaskWindow};
 use hivekeep_protocol as wire;
 use hivekeep_protocol::{TaskAck, TaskCancel, TaskList, TaskPut, TaskRead, TaskResults, limits};
 
@@ -47,7 +47,7 @@ impl TaskQueueClient {
     /// Puts a task.
     ///
     /// # Errors
-    /// See [`hivekeep_kernel::ports::Tasks::put`].
+    /// See [`hivekeep_ports::Tasks::put`].
     pub async fn put(&self, task: TaskPut) -> Result<TaskTaken, ToolError> {
         let id = task.task_id.clone();
         let taken = self.link.ask(task, Self::wait()).await.map_err(link_error)?;
@@ -57,7 +57,7 @@ impl TaskQueueClient {
     /// Reads results.
     ///
     /// # Errors
-    /// See [`hivekeep_kernel::ports::Tasks::results`].
+    /// See [`hivekeep_ports::Tasks::results`].
     pub async fn results(
         &self,
         after: u64,
@@ -72,7 +72,7 @@ impl TaskQueueClient {
     /// Acknowledges results, any number of them.
     ///
     /// # Errors
-    /// See [`hivekeep_kernel::ports::Tasks::acknowledge`]. Some may be acknowledged then.
+    /// See [`hivekeep_ports::Tasks::acknowledge`]. Some may be acknowledged then.
     pub async fn acknowledge(&self, task_ids: Vec<String>) -> Result<u32, ToolError> {
         let mut acknowledged = 0_u32;
         for some in task_ids.chunks(limits::MAX_TASKS) {
@@ -87,7 +87,7 @@ impl TaskQueueClient {
     /// Ends a task.
     ///
     /// # Errors
-    /// See [`hivekeep_kernel::ports::Tasks::cancel`].
+    /// See [`hivekeep_ports::Tasks::cancel`].
     pub async fn cancel(&self, task_id: String) -> Result<TaskState, ToolError> {
         let asked = self.link.ask_reserved(TaskCancel { task_id }, Self::wait()).await;
         Ok(check::state(asked.map_err(link_error)?.state))
@@ -96,7 +96,7 @@ impl TaskQueueClient {
     /// Reads a part of a task's output.
     ///
     /// # Errors
-    /// See [`hivekeep_kernel::ports::TaskOutputs::output`].
+    /// See [`hivekeep_ports::TaskOutputs::output`].
     pub async fn output(&self, window: TaskWindow) -> Result<TaskOutput, ToolError> {
         let TaskWindow { task_id, stdout_from, stderr_from, max_bytes } = window;
         let asked = TaskRead { task_id, stdout_from, stderr_from, max_bytes };
@@ -107,7 +107,7 @@ impl TaskQueueClient {
     /// Lists the tasks without a result.
     ///
     /// # Errors
-    /// See [`hivekeep_kernel::ports::Tasks::board`].
+    /// See [`hivekeep_ports::Tasks::board`].
     pub async fn board(&self) -> Result<TaskBoard, ToolError> {
         let tasks = self.link.ask(TaskList, Self::wait()).await.map_err(link_error)?;
         check::board(tasks)

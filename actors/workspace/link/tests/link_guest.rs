@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::ports::{TaskOutcome, TaskState};
 use hivekeep_link::{
     CallTerms, Endpoint, Link, LinkError, LinkOptions, LinkToken, tasks::TaskQueueClient,
 };
+use hivekeep_ports::{TaskOutcome, TaskState};
 use hivekeep_protocol::{
     Argv, Exit, FileStat, GuestCode, JobForget, JobPoll, JobStart, ListFolder, RunCommand, TaskPut,
     Usage, WriteFile,

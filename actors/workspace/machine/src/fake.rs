@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use hivekeep_kernel::ports::ForwardedPort;
 use hivekeep_link::fake::FakeGuest;
+use hivekeep_ports::ForwardedPort;
 use tokio::sync::watch;
 use uuid::Uuid;
 

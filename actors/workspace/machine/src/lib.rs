@@ -44,7 +44,7 @@ mod trash;
 pub mod vm;
 
 use async_trait::async_trait;
-use hivekeep_kernel::ports::ForwardedPort;
+use hivekeep_ports::ForwardedPort;
 
 pub use cgroup::programs::{ProgramGroup, ProgramGroups};
 pub use error::{Error, ReattachError, host_disk_full};

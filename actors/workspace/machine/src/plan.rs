@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::{ForwardedPort, InterfaceSettings};
+use hivekeep_ports::{ForwardedPort, InterfaceSettings};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hivekeep_kernel::ports::ForwardedPort;
+use hivekeep_ports::ForwardedPort;
 use serde_json::Value;
 
 pub(super) use volumes::{Export, REMEDY as VIRTIOFSD_REMEDY};

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hivekeep_kernel::{
-    CallCx, Fault, JobId, Layer, Reply, ToolError, fault_point, ports::text_part,
-};
+use hivekeep_kernel::{CallCx, Fault, JobId, Layer, Reply, ToolError, fault_point};
 use hivekeep_link::{LinkError, link_error};
+use hivekeep_ports::text_part;
 use hivekeep_protocol::{
     Argv, JobKill, JobPoll, JobReport, JobStart,
     limits::{DEFAULT_SPOOL_BYTES, MAX_JOBS},

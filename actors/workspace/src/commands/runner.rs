@@ -9,14 +9,12 @@ mod processes;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, JobId, Layer, ToolError, WorkspaceId,
-    ports::{
-        CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint,
-        PlaceProcess, ProcessOutput, ProcessSpec, ProcessWindow, TerminalSize,
-    },
-};
+use hivekeep_kernel::{CallCx, JobId, Layer, ToolError, WorkspaceId};
 use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_ports::{
+    CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
+    ProcessOutput, ProcessSpec, ProcessWindow, TerminalSize,
+};
 use hivekeep_protocol::{Argv, RunCommand, RunCommandReply, Stream};
 use tokio::time::Instant;
 

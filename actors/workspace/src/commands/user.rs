@@ -1,10 +1,8 @@
 //! User of commands, the image's or the one that the call names, and the entry point of the image.
 
-use hivekeep_kernel::{
-    Layer, ToolError,
-    ports::{EntryPoint, MountSource},
-};
+use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_machine::{CapabilitySupport, Isolation};
+use hivekeep_ports::{EntryPoint, MountSource};
 use hivekeep_protocol::Argv;
 
 use crate::{codes, ledger::Ledger, records::Planned};
@@ -130,7 +128,8 @@ pub(crate) fn entry_point(ledger: &Ledger) -> Result<EntryPoint, ToolError> {
 #[cfg(test)]
 mod tests {
     use hivekeep_image::ImageDefaults;
-    use hivekeep_kernel::{SessionId, WorkspaceId, ports::AttachedVolume};
+    use hivekeep_kernel::{SessionId, WorkspaceId};
+    use hivekeep_ports::AttachedVolume;
 
     use super::*;
     use crate::{name::WorkspaceName, records::WorkspaceSpec};

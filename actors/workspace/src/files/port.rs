@@ -3,14 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError, User, WorkspaceId,
-    ports::{
-        FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
-        WorkspaceFiles, WorkspaceReadiness,
-    },
-};
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_ports::{
+    FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
+    WorkspaceFiles, WorkspaceReadiness,
+};
 use hivekeep_protocol::{
     ChangeKind, FindUser, RunFileOperation, RunFileOperationIn, WatchChange, WatchChanges,
     WatchEnd, WatchRead, WatchStart,

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    SessionId, WorkspaceId,
-    ports::{AttachedVolume, VolumeWish},
-};
+use hivekeep_kernel::{SessionId, WorkspaceId};
 use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation, MAX_VOLUMES};
+use hivekeep_ports::{AttachedVolume, VolumeWish};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

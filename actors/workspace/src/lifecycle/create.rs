@@ -3,9 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use hivekeep_kernel::{
-    Address, CallCx, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
-};
+use hivekeep_kernel::{Address, CallCx, Reply, ToolError, WorkspaceId, fault_point};
+use hivekeep_ports::NetworkWish;
 
 use crate::{
     Options,

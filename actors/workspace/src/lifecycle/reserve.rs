@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use hivekeep_kernel::{
-    CallCx, Layer, ToolError, WorkspaceId,
-    ports::{MountSource, VolumeWish},
-};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
 use hivekeep_machine::Isolation;
+use hivekeep_ports::{MountSource, VolumeWish};
 
 use crate::{claims::Claims, codes, records::Planned, shared::Shared};
 

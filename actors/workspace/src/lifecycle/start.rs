@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point, ports::AttachedVolume};
+use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
+use hivekeep_ports::AttachedVolume;
 use serde_json::json;
 use tokio::sync::oneshot;
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point, ports::Reservation};
+use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
 use hivekeep_machine::{LogsOnDiscard, MachineHandle};
+use hivekeep_ports::Reservation;
 use serde_json::json;
 
 use crate::{

@@ -3,10 +3,8 @@
 use std::net::Ipv4Addr;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    WorkspaceId,
-    ports::{self, NetworkGroup, Transport},
-};
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_ports::{NetworkGroup, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +32,7 @@ pub struct PolicyInForce {
     /// The workspace.
     pub workspace_id: WorkspaceId,
     /// All of it.
-    pub network_policy: ports::ReachPolicy,
+    pub network_policy: hivekeep_ports::ReachPolicy,
     /// Whether this call changed it.
     pub changed: bool,
     /// Always true: it decides about each packet from this answer on, or this would be an error.
@@ -139,8 +137,8 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    pub(crate) fn of(forward: &ports::ForwardedPort) -> Self {
-        let ports::ForwardedPort { transport, host_ip, host_port, guest_port } = *forward;
+    pub(crate) fn of(forward: &hivekeep_ports::ForwardedPort) -> Self {
+        let hivekeep_ports::ForwardedPort { transport, host_ip, host_port, guest_port } = *forward;
         Self { host_port, guest_port, host_ip, protocol: transport }
     }
 }

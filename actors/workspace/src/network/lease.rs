@@ -11,12 +11,10 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{
-    Layer, ToolError,
-    ports::{InterfaceSettings, Netdev, NetworkMode, ReachPolicy},
-};
+use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{CallTerms, Link};
 use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
+use hivekeep_ports::{InterfaceSettings, Netdev, NetworkMode, ReachPolicy};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
 use crate::{

@@ -2,11 +2,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use hivekeep_kernel::{
-    CallCx, Layer, Reply, ToolError, WorkspaceId,
-    ports::{NetworkView, NetworkWish, Transport},
-};
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 use hivekeep_machine::{Driver, MachineHandle};
+use hivekeep_ports::{NetworkView, NetworkWish, Transport};
 
 use crate::{
     codes,

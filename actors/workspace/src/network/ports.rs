@@ -3,11 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    CallCx, SessionId, ToolError, WorkspaceId,
-    ports::{ByteStream, WorkspacePorts},
-};
+use hivekeep_kernel::{CallCx, SessionId, ToolError, WorkspaceId};
 use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_ports::{ByteStream, WorkspacePorts};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{messages::GuestMsg, shared::Shared};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{
-    Layer, ToolError, WorkspaceId,
-    ports::{GroupChange, InterfaceSettings, NetworkMode, NetworkView, NetworkWish, ReachPolicy},
-};
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 use hivekeep_machine::Isolation;
+use hivekeep_ports::{
+    GroupChange, InterfaceSettings, NetworkMode, NetworkView, NetworkWish, ReachPolicy,
+};
 
 use crate::{
     codes,

@@ -3,10 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    Address, CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish, tools,
-};
+use hivekeep_kernel::{Address, CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point, tools};
 use hivekeep_link::{CallTerms, Link};
+use hivekeep_ports::NetworkWish;
 use hivekeep_protocol::{Argv, Exit, RunCommand};
 use serde_json::json;
 use tokio::sync::oneshot;

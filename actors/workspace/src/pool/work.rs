@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId,
-    ports::{NetworkMode, NetworkWish},
-};
+use hivekeep_kernel::{Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId};
+use hivekeep_ports::{NetworkMode, NetworkWish};
 use tokio::time::Instant;
 
 use crate::{

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use hivekeep_git as git;
 use hivekeep_git::{CloneWish, Git, GitUrl};
-use hivekeep_kernel::{
-    CallCx, Layer, ToolError, TraceContext, WorkspaceId,
-    ports::{Network, NetworkMode, NetworkWish},
-};
+use hivekeep_kernel::{CallCx, Layer, ToolError, TraceContext, WorkspaceId};
 use hivekeep_link::{CallTerms, Link, LinkError};
+use hivekeep_ports::{Network, NetworkMode, NetworkWish};
 use hivekeep_protocol::{Argv, RunCommand};
 use tokio::{sync::watch, time::Instant};
 

@@ -9,9 +9,8 @@ use std::{
 };
 
 use futures::StreamExt;
-use hivekeep_kernel::{
-    Address, CallCx, Reply, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
-};
+use hivekeep_kernel::{Address, CallCx, Reply, SessionId, ToolError, WorkspaceId};
+use hivekeep_ports::NetworkWish;
 
 use crate::{
     claims::ForkSource,

@@ -1,14 +1,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Address, Layer, ToolError, WorkspaceId,
-    ports::{
-        TaskAssignment, TaskBoard, TaskHints, TaskOutput, TaskOutputs, TaskPage, TaskState,
-        TaskTaken, TaskWindow, Tasks,
-    },
-};
+use hivekeep_kernel::{Address, Layer, ToolError, WorkspaceId};
 use hivekeep_link::tasks::{self, TaskQueueClient};
+use hivekeep_ports::{
+    TaskAssignment, TaskBoard, TaskHints, TaskOutput, TaskOutputs, TaskPage, TaskState, TaskTaken,
+    TaskWindow, Tasks,
+};
 use hivekeep_protocol::TaskPut;
 use tokio::sync::oneshot;
 

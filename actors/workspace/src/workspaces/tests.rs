@@ -267,7 +267,8 @@ async fn no_actor(daemon_stops: bool) {
 
 #[tokio::test]
 async fn a_creation_draws_from_what_its_call_brings() {
-    use hivekeep_kernel::{Resources, ports::Reservation};
+    use hivekeep_kernel::Resources;
+    use hivekeep_ports::Reservation;
 
     let stage = Stage::open().await;
     let quota = stage.daemon.quota.clone();

@@ -6,10 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use hivekeep_kernel::{
-    CallCx, JobId,
-    ports::{CommandRunner, ProcessOutput, ProcessSpan, ProcessState, ProcessWindow},
-};
+use hivekeep_kernel::{CallCx, JobId};
+use hivekeep_ports::{CommandRunner, ProcessOutput, ProcessSpan, ProcessState, ProcessWindow};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -205,7 +203,7 @@ mod tests {
     use super::*;
 
     fn part(state: ProcessState, read: u64) -> ProcessOutput {
-        let process = hivekeep_kernel::ports::PlaceProcess {
+        let process = hivekeep_ports::PlaceProcess {
             id: JobId::new(),
             workspace: hivekeep_kernel::WorkspaceId::new(),
             place: String::new(),

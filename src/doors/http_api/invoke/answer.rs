@@ -5,8 +5,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::Utc;
-use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, ports::WaitingSummary};
+use hivekeep_kernel::{Effect, Layer, SessionId, ToolError};
 use hivekeep_policy::input_digest;
+use hivekeep_ports::WaitingSummary;
 use hivekeep_registry::CallOutcome;
 use serde_json::{Map, Value, json};
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use hivekeep_kernel::ports::{Netdev, Network as _, ReachPolicy, Transport};
 use hivekeep_network::plan::{AddressLease, Subnet};
 use hivekeep_network::selftest::frames;
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
 use hivekeep_network::selftest::test_guest::TestGuest;
 use hivekeep_network::selftest::test_network::{HOST, PUBLIC, TestNetwork};
 use hivekeep_network::{HostAccess, NetworkModeChoice};
+use hivekeep_ports::{Netdev, Network as _, ReachPolicy, Transport};
 
 use super::super::needs_root;
 use super::{Daemon, ids, options, said, wish};

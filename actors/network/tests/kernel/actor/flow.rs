@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{GroupChange, Netdev, Network as _, NetworkWish, ReachPolicy};
 use hivekeep_network::plan::{AddressLease, Subnet};
 use hivekeep_network::selftest::talk::{self, PATIENCE, TestServer};
 use hivekeep_network::selftest::test_guest::TestGuest;
 use hivekeep_network::selftest::test_network::{PUBLIC, TestNetwork};
 use hivekeep_network::{HostAccess, NetworkModeChoice};
+use hivekeep_ports::{GroupChange, Netdev, Network as _, NetworkWish, ReachPolicy};
 
 use super::super::needs_root;
 use super::{Daemon, ids, on_stage, options, said, taps, wish};

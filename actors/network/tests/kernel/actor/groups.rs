@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkGroup, NetworkWish};
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
 use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, NetworkModeChoice, Options};
+use hivekeep_ports::{GroupChange, Network as _, NetworkGroup, NetworkWish};
 
 use super::super::needs_root;
 use super::flow::plug;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use hivekeep_kernel::ports::{ByteStream, WorkspacePorts};
 use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
+use hivekeep_ports::{ByteStream, WorkspacePorts};
 use tokio::io::AsyncWriteExt;
 
 /// Guests that greet whoever comes through a forward. Who wakes them is counted, and refused unless they may wake.

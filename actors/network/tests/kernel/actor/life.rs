@@ -4,10 +4,10 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{
+use hivekeep_network::NetworkModeChoice;
+use hivekeep_ports::{
     ForwardedPort, Netdev, Network as _, NetworkWish, ReachPolicy, Transport, WorkspacePorts,
 };
-use hivekeep_network::NetworkModeChoice;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 

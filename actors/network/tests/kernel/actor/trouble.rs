@@ -1,9 +1,7 @@
 //! What cannot be kept is refused, and what goes wrong is said.
 
-use hivekeep_kernel::ports::{
-    Netdev, Network as _, NetworkMode, NetworkWish, ReachPolicy, Transport,
-};
 use hivekeep_network::{NetworkModeChoice, Options};
+use hivekeep_ports::{Netdev, Network as _, NetworkMode, NetworkWish, ReachPolicy, Transport};
 
 use super::super::needs_root;
 use super::{Daemon, ids, on_stage, options, said, taps, until, wish};

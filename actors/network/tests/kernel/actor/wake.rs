@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{
-    ForwardedPort, Network as _, NetworkWish, ReachPolicy, Transport, WorkspacePorts,
-};
 use hivekeep_network::NetworkModeChoice;
 use hivekeep_network::selftest::talk::PATIENCE;
 use hivekeep_network::selftest::test_guest::TestGuest;
+use hivekeep_ports::{
+    ForwardedPort, Network as _, NetworkWish, ReachPolicy, Transport, WorkspacePorts,
+};
 
 use super::super::needs_root;
 use super::flow::plug;

@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{Layer, Progress, ports::SessionQuotas as _};
+use hivekeep_kernel::{Layer, Progress};
+use hivekeep_ports::SessionQuotas as _;
 use serde_json::json;
 
 use crate::test_util::{

@@ -2,10 +2,8 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use hivekeep_kernel::{
-    Progress, Resources, SessionId,
-    ports::{InternalCall, LateTools, Reservation, Tools},
-};
+use hivekeep_kernel::{Progress, Resources, SessionId};
+use hivekeep_ports::{InternalCall, LateTools, Reservation, Tools};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

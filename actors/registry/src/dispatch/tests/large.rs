@@ -2,10 +2,8 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use hivekeep_kernel::{
-    Progress,
-    ports::{InternalCall, LargeResult, Tools},
-};
+use hivekeep_kernel::Progress;
+use hivekeep_ports::{InternalCall, LargeResult, Tools};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

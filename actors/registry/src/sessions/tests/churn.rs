@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use hivekeep_kernel::{Door, Resources, SessionId, ports::SessionQuotas as _};
+use hivekeep_kernel::{Door, Resources, SessionId};
+use hivekeep_ports::SessionQuotas as _;
 use serde_json::json;
 
 use crate::{

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use hivekeep_kernel::{
-    Door, Resources, SessionId,
-    ports::{SessionQuotas as _, SessionToolsets as _},
-};
+use hivekeep_kernel::{Door, Resources, SessionId};
+use hivekeep_ports::{SessionQuotas as _, SessionToolsets as _};
 use serde_json::json;
 
 use crate::{

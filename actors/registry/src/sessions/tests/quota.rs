@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{
-    Resources, SessionId,
-    ports::{Reservation, SessionQuotas as _},
-};
+use hivekeep_kernel::{Resources, SessionId};
+use hivekeep_ports::{Reservation, SessionQuotas as _};
 
 use crate::test_util::Stage;
 

@@ -1,6 +1,7 @@
 //! Tests of users' allowances: a new session is no new allowance, and a host is only so large.
 
-use hivekeep_kernel::{Door, Resources, ports::SessionQuotas as _};
+use hivekeep_kernel::{Door, Resources};
+use hivekeep_ports::SessionQuotas as _;
 use serde_json::json;
 
 use crate::{Attachment, CallRequest, OpenSession, Options, User, test_util::Stage};

@@ -8,12 +8,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Layer, Resources, SessionId, ToolError, WorkspaceId,
-    ports::{
-        Hold, InternalCall, SessionQuotas, Standing, TaskAssignment, TaskBoard, TaskCapture,
-        TaskHints, TaskOutcome, TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
-    },
+use hivekeep_kernel::{Layer, Resources, SessionId, ToolError, WorkspaceId};
+use hivekeep_ports::{
+    Hold, InternalCall, SessionQuotas, Standing, TaskAssignment, TaskBoard, TaskCapture, TaskHints,
+    TaskOutcome, TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{Resources, SessionId, SwarmId, ports::SessionQuotas};
+use hivekeep_kernel::{Resources, SessionId, SwarmId};
+use hivekeep_ports::SessionQuotas;
 use serde_json::json;
 
 use super::stage::{Stage, eventually, swarm};

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{Progress, SessionId, SwarmId, ToolError, ports::Tasks};
+use hivekeep_kernel::{Progress, SessionId, SwarmId, ToolError};
+use hivekeep_ports::Tasks;
 use hivekeep_runtime::{WaiterLimit, log::LogRecord};
 use hivekeep_store::Journal;
 pub(super) use hivekeep_testkit::eventually;

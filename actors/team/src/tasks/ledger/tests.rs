@@ -1,4 +1,4 @@
-use hivekeep_kernel::ports::TaskOutcome;
+use hivekeep_ports::TaskOutcome;
 use hivekeep_runtime::log::LogRecord;
 use proptest::prelude::*;
 

@@ -7,11 +7,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{
-    ToolError, WorkspaceId,
-    mailbox::ActorUnavailable,
-    ports::{TASK_POLL, TaskResult, Tasks},
-};
+use hivekeep_kernel::{ToolError, WorkspaceId, mailbox::ActorUnavailable};
+use hivekeep_ports::{TASK_POLL, TaskResult, Tasks};
 use tokio::time::Instant;
 
 use crate::tasks::{Task, ledger::TaskLedger};

@@ -1,14 +1,12 @@
 //! Synchronisation of a member's tasks with its guest: tasks there, results back, acknowledgements
 //! there. Each of these has one call under way at a time; what fails is begun again at the next
-//! hint, at the latest after [`hivekeep_kernel::ports::TASK_POLL`].
+//! hint, at the latest after [`hivekeep_ports::TASK_POLL`].
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    ToolError, fault_point,
-    ports::{TaskAssignment, TaskOutcome, TaskResult, TaskState, TaskTaken},
-};
+use hivekeep_kernel::{ToolError, fault_point};
+use hivekeep_ports::{TaskAssignment, TaskOutcome, TaskResult, TaskState, TaskTaken};
 use hivekeep_runtime::log::Decision;
 use serde_json::{Value, json};
 

@@ -189,7 +189,7 @@ async fn a_dead_link_and_the_tasks_of_a_member_are_on_its_card() {
     stage.call(task).await;
     eventually("it works", async || stage.shelf.card(B)["status"] == "working").await;
     assert_eq!(stage.shelf.card(A)["status"], "ready");
-    let exited = hivekeep_kernel::ports::TaskOutcome::Exited { exit_code: 0 };
+    let exited = hivekeep_ports::TaskOutcome::Exited { exit_code: 0 };
     stage.guests.guest(id, |guest| guest.end("t", exited));
     eventually("it is done", async || stage.shelf.card(B)["status"] == "ready").await;
     assert_eq!(stage.fake.with(|world| world.looks), looks, "no workspace is looked at for it");

@@ -8,10 +8,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Layer, Resources, SessionId, ToolError, User, WorkspaceId,
-    ports::{Hold, InternalCall, ReachPolicy, SessionQuotas, Standing, Tools},
-};
+use hivekeep_kernel::{Layer, Resources, SessionId, ToolError, User, WorkspaceId};
+use hivekeep_ports::{Hold, InternalCall, ReachPolicy, SessionQuotas, Standing, Tools};
 use serde_json::{Value, json};
 
 use super::wires::Shelf;

@@ -7,12 +7,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Layer, ToolError, WorkspaceId,
-    ports::{
-        TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskPage, TaskResult,
-        TaskState, TaskTaken, TaskText, Tasks,
-    },
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+use hivekeep_ports::{
+    TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskPage, TaskResult,
+    TaskState, TaskTaken, TaskText, Tasks,
 };
 use tokio::sync::watch;
 

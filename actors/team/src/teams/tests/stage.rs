@@ -2,10 +2,8 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    Address, Resources, SessionId, ToolError,
-    ports::{DefaultSize, Network, Tasks, Vault},
-};
+use hivekeep_kernel::{Address, Resources, SessionId, ToolError};
+use hivekeep_ports::{DefaultSize, Network, Tasks, Vault};
 use hivekeep_store::Journal;
 pub(super) use hivekeep_testkit::eventually;
 use hivekeep_testkit::{PendingCall, Rig, RigServices};

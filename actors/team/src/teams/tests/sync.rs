@@ -1,6 +1,6 @@
 //! The synchronisation of a member's tasks with its guest: acknowledgements, and room.
 
-use hivekeep_kernel::ports::TaskOutcome;
+use hivekeep_ports::TaskOutcome;
 use serde_json::json;
 
 use super::{

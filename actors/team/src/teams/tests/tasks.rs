@@ -1,6 +1,7 @@
 //! Tasks of members, against guests that fail, blink, repeat and lie.
 
-use hivekeep_kernel::{WorkspaceId, ports::TaskOutcome};
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_ports::TaskOutcome;
 use serde_json::{Value, json};
 
 use super::{

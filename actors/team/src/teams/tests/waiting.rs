@@ -1,9 +1,7 @@
 //! What waits for a session, as whoever answers it is told.
 
-use hivekeep_kernel::{
-    SessionId,
-    ports::{WaitingMessages, WaitingSummary},
-};
+use hivekeep_kernel::SessionId;
+use hivekeep_ports::{WaitingMessages, WaitingSummary};
 use serde_json::{Value, json};
 
 use super::{

@@ -7,12 +7,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Layer, ToolError, WorkspaceId,
-    ports::{
-        ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView,
-        NetworkWish, ReachPolicy, Transport, Vault,
-    },
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+use hivekeep_ports::{
+    ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView,
+    NetworkWish, ReachPolicy, Transport, Vault,
 };
 
 use super::fake::Fake;

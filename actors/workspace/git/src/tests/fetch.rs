@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use hivekeep_kernel::ports::GitCredentials;
+use hivekeep_ports::GitCredentials;
 
 use super::{
     guest::Guest,

@@ -6,12 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hivekeep_kernel::{
-    Layer, ToolError,
-    ports::{
-        TaskBoard, TaskCapture, TaskOutcome, TaskOutput, TaskPage, TaskResult, TaskSpan, TaskState,
-        TaskTaken, TaskText,
-    },
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_ports::{
+    TaskBoard, TaskCapture, TaskOutcome, TaskOutput, TaskPage, TaskResult, TaskSpan, TaskState,
+    TaskTaken, TaskText,
 };
 use hivekeep_protocol as wire;
 use hivekeep_protocol::{Exit, limits};

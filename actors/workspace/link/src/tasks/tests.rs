@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::ports::{TaskOutcome, TaskState};
+use hivekeep_ports::{TaskOutcome, TaskState};
 use hivekeep_protocol::{
     self as wire, Exit, Frame, FrameKind, FromGuest, GuestCode, GuestError, GuestEvent, ToGuest,
     encode, limits,

@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::{ForwardedPort, InterfaceSettings, Transport};
+use hivekeep_ports::{ForwardedPort, InterfaceSettings, Transport};
 
 use super::control::Control;
 use super::{qmp, tap};

@@ -4,14 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use chrono::Utc;
 use futures::future::join_all;
-use hivekeep_kernel::{
-    CallCx, Door, JobId, Layer, ToolError, WorkspaceId, fault_point,
-    ports::{
-        PlaceProcess, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow,
-        TerminalSize,
-    },
-};
+use hivekeep_kernel::{CallCx, Door, JobId, Layer, ToolError, WorkspaceId, fault_point};
 use hivekeep_link::{CallTerms, Link, LinkError, link_error};
+use hivekeep_ports::{
+    PlaceProcess, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow,
+    TerminalSize,
+};
 use hivekeep_protocol::{
     Argv, Exit, GuestCode, JobForget, JobKill, JobList, JobPoll, JobStart, JobStarted, JobSummary,
     JobWait, ProcessInput, ProcessResize, ProcessStart, ProcessStartHeld, ProcessStartWithoutInput,

@@ -6,14 +6,12 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{
-    Door, SessionId, WorkspaceId,
-    ports::{
-        CommandLimits, CommandRunner, CommandSpec, NetworkMode, PlaceProcess, ProcessSpec,
-        ProcessState, ProcessWindow, TerminalSize,
-    },
-};
+use hivekeep_kernel::{Door, SessionId, WorkspaceId};
 use hivekeep_link::fake::{RequestBehaviour, exec_done};
+use hivekeep_ports::{
+    CommandLimits, CommandRunner, CommandSpec, NetworkMode, PlaceProcess, ProcessSpec,
+    ProcessState, ProcessWindow, TerminalSize,
+};
 use hivekeep_protocol::{
     Argv, Exit, FromGuest, GuestCode, GuestError, JobForgotten, JobKilled, JobListReply, JobReport,
     JobStarted, JobSummary, ProcessInputTaken, ProcessResized, ProcessStart, PtySize, Spool,

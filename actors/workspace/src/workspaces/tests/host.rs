@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::ports::NetworkMode;
 use hivekeep_link::{LinkSupervisorOptions, fake::RequestBehaviour};
 use hivekeep_machine::ReattachError;
+use hivekeep_ports::NetworkMode;
 use hivekeep_protocol::ToGuest;
 use serde_json::json;
 

@@ -10,11 +10,9 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{
-    WorkspaceId,
-    ports::{NetworkMode, TaskAssignment, Tasks},
-};
+use hivekeep_kernel::WorkspaceId;
 use hivekeep_link::fake::RequestBehaviour;
+use hivekeep_ports::{NetworkMode, TaskAssignment, Tasks};
 use hivekeep_protocol::{
     self as wire, Argv, Exit, Frame, FrameKind, FromGuest, GuestError, GuestEvent,
     TaskResultsReply, TaskStreamOutput, ToGuest, encode,

@@ -5,9 +5,9 @@ use std::sync::{
     atomic::{AtomicU8, Ordering::SeqCst},
 };
 
-use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish};
 use hivekeep_link::fake::RequestBehaviour;
 use hivekeep_machine::{Error, ExitHow, Isolation, ReattachError};
+use hivekeep_ports::{GroupChange, Network as _, NetworkMode, NetworkWish};
 use hivekeep_protocol::{FromGuest, NetworkSet, Quiesced, Reidentified, SetNetwork, ToGuest};
 use serde_json::{Value, json};
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{SnapshotId, WorkspaceId, ports::WorkspacePorts as _};
+use hivekeep_kernel::{SnapshotId, WorkspaceId};
 use hivekeep_machine::Error;
+use hivekeep_ports::WorkspacePorts as _;
 use hivekeep_store::StreamId;
 use serde_json::{Value, json};
 

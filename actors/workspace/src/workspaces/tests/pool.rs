@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use hivekeep_kernel::{WorkspaceId, ports::NetworkMode};
+use hivekeep_kernel::WorkspaceId;
 use hivekeep_machine::{Error, ExitHow};
+use hivekeep_ports::NetworkMode;
 use hivekeep_store::StreamId;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{
-    CallCx, SessionId, User, WorkspaceId,
-    ports::{ByteStream, NetworkMode, WorkspaceFiles, WorkspacePorts},
-};
+use hivekeep_kernel::{CallCx, SessionId, User, WorkspaceId};
 use hivekeep_link::fake::RequestBehaviour;
+use hivekeep_ports::{ByteStream, NetworkMode, WorkspaceFiles, WorkspacePorts};
 use hivekeep_protocol::{GuestCode, GuestError, ToGuest};
 use hivekeep_testkit::context;
 use serde_json::json;

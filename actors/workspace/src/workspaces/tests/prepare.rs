@@ -1,7 +1,8 @@
 //! `workspace_prepare`, with guests that do what the test says.
 
-use hivekeep_kernel::{Progress, SessionId, ToolError, ports::NetworkMode};
+use hivekeep_kernel::{Progress, SessionId, ToolError};
 use hivekeep_machine::Error;
+use hivekeep_ports::NetworkMode;
 use hivekeep_protocol::Argv;
 use serde_json::{Value, json};
 

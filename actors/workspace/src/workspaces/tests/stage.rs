@@ -10,15 +10,13 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_image::fixture::fixture;
-use hivekeep_kernel::{
-    CallCx, Resources, SessionId, ToolCall, ToolError, WorkspaceId,
-    ports::{
-        AttachedVolume, Hold, LateTools, MountedFolder, NetworkMode, SessionQuotas, Standing,
-        VolumeWish, Volumes,
-    },
-};
+use hivekeep_kernel::{CallCx, Resources, SessionId, ToolCall, ToolError, WorkspaceId};
 use hivekeep_link::fake::{FakeGuest, Observation, RequestBehaviour, exec_done, obliging};
 use hivekeep_machine::{Isolation, fake::FakeDriver};
+use hivekeep_ports::{
+    AttachedVolume, Hold, LateTools, MountedFolder, NetworkMode, SessionQuotas, Standing,
+    VolumeWish, Volumes,
+};
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
     Stream, TaskListReply, Thawed, ToGuest,

@@ -8,11 +8,9 @@ use std::{
     },
 };
 
-use hivekeep_kernel::{
-    WorkspaceId,
-    ports::{NetworkMode, TaskAssignment, TaskOutputs, TaskState, TaskWindow, Tasks},
-};
+use hivekeep_kernel::WorkspaceId;
 use hivekeep_link::fake::RequestBehaviour;
+use hivekeep_ports::{NetworkMode, TaskAssignment, TaskOutputs, TaskState, TaskWindow, Tasks};
 use hivekeep_protocol::{
     Exit, Frame, FrameKind, FromGuest, GuestError, GuestEvent, Spool, TaskAcked, TaskProgress,
     TaskPut, TaskPutReply, TaskReadReply, TaskResultsPush, TaskResultsReply, ToGuest, encode,

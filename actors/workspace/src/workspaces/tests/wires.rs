@@ -7,12 +7,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{
-    Layer, ToolError, WorkspaceId,
-    ports::{
-        ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
-        ReachPolicy, Transport,
-    },
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+use hivekeep_ports::{
+    ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
+    ReachPolicy, Transport,
 };
 
 /// Places, policies and forwards; outlives a daemon as the journal does.

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use hivekeep_kernel::ports::{ForwardedPort, InterfaceSettings, Transport};
 use hivekeep_link::{CallTerms, Link, LinkError};
+use hivekeep_ports::{ForwardedPort, InterfaceSettings, Transport};
 use hivekeep_protocol::{GuestCode, NetworkSet, SetNetwork};
 
 use self::bench::{Bench, HOST, Net};

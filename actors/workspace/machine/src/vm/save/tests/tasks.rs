@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::ports::{TaskOutcome, TaskState};
 use hivekeep_link::tasks::TaskQueueClient;
+use hivekeep_ports::{TaskOutcome, TaskState};
 use hivekeep_protocol::TaskPut;
 
 use super::*;

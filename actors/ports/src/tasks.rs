@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::{SessionId, ToolError, WorkspaceId};
+use hivekeep_kernel::{SessionId, ToolError, WorkspaceId};
 
 /// Interval at which results are polled without a hint: a hint may be lost with a link.
 pub const TASK_POLL: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CallCx, SessionId, ToolError, VolumeId, WorkspaceId};
+use hivekeep_kernel::{CallCx, SessionId, ToolError, VolumeId, WorkspaceId};
 
 /// A volume that a workspace is to have.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -59,7 +59,7 @@ impl From<MountSource> for String {
 }
 
 impl TryFrom<String> for MountSource {
-    type Error = crate::IdError;
+    type Error = hivekeep_kernel::IdError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         match text.strip_prefix(Self::PLACE) {

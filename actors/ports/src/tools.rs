@@ -17,8 +17,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Reservation;
-use crate::{CallId, Layer, Progress, SessionId, ToolError, ToolSpec, User, codes, tool::ToolView};
+use hivekeep_kernel::Reservation;
+use hivekeep_kernel::{
+    CallId, Layer, Progress, SessionId, ToolError, ToolSpec, User, codes, tool::ToolView,
+};
 
 /// Context of an internal call: session, deadline, cancellation, progress.
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{CallCx, ToolError, WorkspaceId};
+use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
 
 pub use group::{BadGroup, GroupChange, NetworkGroup};
 

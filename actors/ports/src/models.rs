@@ -11,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{SessionId, ToolError, codes};
+use hivekeep_kernel::{SessionId, ToolError, codes};
 
 /// Number of deltas that wait for a slow reader; then the provider's stream is not read on.
 pub const DELTAS_AHEAD: usize = 64;
@@ -257,7 +257,8 @@ impl ModelStream {
         while self.deltas.recv().await.is_some() {}
         let broken = || {
             let message = "the request ended without an answer";
-            ToolError::new(crate::Layer::Actor, codes::ACTOR_UNAVAILABLE, message).retryable()
+            ToolError::new(hivekeep_kernel::Layer::Actor, codes::ACTOR_UNAVAILABLE, message)
+                .retryable()
         };
         self.end.await.unwrap_or_else(|_| Err(broken()))
     }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{CallCx, SessionId, ToolError, User, WorkspaceId};
+use hivekeep_kernel::{CallCx, SessionId, ToolError, User, WorkspaceId};
 
 /// Workspace that the commands of a place run in.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Ports: small traits through which actors call each other without depending on each other's
 //! crates. The crate that owns the thing implements the trait; boot wires it. Ports of one trait are here.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
 
 mod commands;
 mod files;
-mod form;
 mod models;
 mod network;
 mod people;
@@ -19,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{ScriptId, SessionId, ToolError};
+use hivekeep_kernel::{ScriptId, SessionId, ToolError};
 
 pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
@@ -30,7 +31,10 @@ pub use files::{
     PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places, WatchWish, WorkspaceFiles,
     WorkspaceReadiness,
 };
-pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
+pub use hivekeep_kernel::{
+    ClientPrompt, FieldKind, FieldOption, FormField, Hold, Reservation, SessionQuotas, Standing,
+    UserQuestion, UserReply, form_schema, form_takes,
+};
 pub use models::{
     ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer, ModelDelta,
     ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream, ModelTool, ModelToolCall,
@@ -41,10 +45,8 @@ pub use network::{
     NetworkGroup, NetworkMode, NetworkView, NetworkWish, PortUrl, PortUrlWish, PortUrls,
     ReachPolicy, ReachRules, Transport, WorkspacePorts,
 };
-pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
-pub use sessions::{
-    DefaultSize, Hold, KnownUsers, Reservation, SessionQuotas, SessionToolsets, Standing,
-};
+pub use people::{ConversationMode, People, UserOutcome};
+pub use sessions::{DefaultSize, KnownUsers, SessionToolsets};
 pub use tasks::{
     OldestWaiting, TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome,
     TaskOutput, TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText,

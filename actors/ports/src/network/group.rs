@@ -101,7 +101,7 @@ impl GroupChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{NetworkWish, ReachPolicy};
+    use crate::{NetworkWish, ReachPolicy};
 
     #[test]
     fn a_group_reads_back_as_written_and_what_is_no_name_is_refused() {

@@ -1,5 +1,4 @@
-//! Session ports: whether a session still lives, what it may have, and the families of tools that it has
-//! loaded into its listing.
+//! Quotas of sessions, and reservations from them.
 //!
 //! An actor that is about to make several things for a session reserves everything they need at
 //! once, so that the last of them does not fail for want of room after the others are made. The
@@ -14,7 +13,6 @@
 //! ```
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -57,16 +55,6 @@ impl std::fmt::Debug for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Hold").field(&self.holds()).finish()
     }
-}
-
-/// Resources of a workspace made from the default image with default sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DefaultSize(pub Resources);
-
-/// Users of the HTTP doors, who are gone once their credential is revoked.
-pub trait KnownUsers: Send + Sync {
-    /// True unless the user's credential was revoked.
-    fn knows(&self, user: User) -> bool;
 }
 
 /// Sessions and their quotas.
@@ -237,22 +225,4 @@ impl std::fmt::Debug for Reservation {
             .field("left", &self.left())
             .finish()
     }
-}
-
-/// Loaded toolsets of all sessions. They outlive the daemon, as the session does.
-#[async_trait]
-pub trait SessionToolsets: Send + Sync {
-    /// Families that a session has loaded; none for one that nobody knows.
-    fn loaded(&self, session: SessionId) -> BTreeSet<String>;
-
-    /// Loads families, by the names that they are declared by. Clients are told that their list has
-    /// changed. Answers once it is durable, with those that were not loaded before.
-    ///
-    /// # Errors
-    /// `session_unknown`, `session_ended`, `journal_failed`.
-    async fn load(
-        &self,
-        session: SessionId,
-        toolsets: BTreeSet<String>,
-    ) -> Result<BTreeSet<String>, ToolError>;
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::{CallCx, JobId, ToolError, WorkspaceId};
+use hivekeep_kernel::{CallCx, JobId, ToolError, WorkspaceId};
 
 /// Program with its surroundings.
 #[derive(Debug, Clone, PartialEq, Eq)]

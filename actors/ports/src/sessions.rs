@@ -1,0 +1,34 @@
+//! Ports to sessions: which users are known, and the families of tools that a session has loaded into its listing.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use hivekeep_kernel::{Resources, SessionId, ToolError, User};
+
+/// Resources of a workspace made from the default image with default sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefaultSize(pub Resources);
+
+/// Users of the HTTP doors, who are gone once their credential is revoked.
+pub trait KnownUsers: Send + Sync {
+    /// True unless the user's credential was revoked.
+    fn knows(&self, user: User) -> bool;
+}
+
+/// Loaded toolsets of all sessions. They outlive the daemon, as the session does.
+#[async_trait]
+pub trait SessionToolsets: Send + Sync {
+    /// Families that a session has loaded; none for one that nobody knows.
+    fn loaded(&self, session: SessionId) -> BTreeSet<String>;
+
+    /// Loads families, by the names that they are declared by. Clients are told that their list has
+    /// changed. Answers once it is durable, with those that were not loaded before.
+    ///
+    /// # Errors
+    /// `session_unknown`, `session_ended`, `journal_failed`.
+    async fn load(
+        &self,
+        session: SessionId,
+        toolsets: BTreeSet<String>,
+    ) -> Result<BTreeSet<String>, ToolError>;
+}
