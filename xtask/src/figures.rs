@@ -1,4 +1,4 @@
-//! `cargo xtask figures`: lines and circles of imports of each crate, and times of builds, of the
+//! `cargo xtask figures`: lines, files and circles of imports of each crate, and times of builds, of the
 //! checkout or of any revision of it.
 
 mod build_times;
@@ -87,22 +87,27 @@ fn tool_table(tools: Vec<ToolLines>) -> String {
     rows.join("\n")
 }
 
-/// A line for each crate, and their sum.
+/// A line for each crate, and one for all.
 fn table(crates: &[Crate]) -> String {
-    let row = |name: &str, lines: usize, tests: usize, circle: usize| {
-        format!("{name:<28}{:>9}{tests:>8}{lines:>8}{circle:>16}", lines - tests)
+    let row = |name: &str, lines: usize, tests: usize, mut code: Vec<usize>, circle: usize| {
+        code.sort_unstable();
+        let (files, median) = (code.len(), code.get(code.len() / 2).copied().unwrap_or_default());
+        let shipped = lines - tests;
+        format!("{name:<28}{shipped:>9}{tests:>8}{lines:>8}{files:>7}{median:>8}{circle:>16}")
     };
     let mut rows = vec![format!(
-        "{:<28}{:>9}{:>8}{:>8}{:>16}",
-        "crate", "no tests", "tests", "total", "largest circle"
+        "{:<28}{:>9}{:>8}{:>8}{:>7}{:>8}{:>16}",
+        "crate", "no tests", "tests", "total", "files", "median", "largest circle"
     )];
-    for each in crates {
-        rows.push(row(&each.folder, each.lines, each.test_lines, each.largest_circle()));
+    for it in crates {
+        let code = it.code_lines.clone();
+        rows.push(row(&it.folder, it.lines, it.test_lines, code, it.largest_circle()));
     }
     rows.push(row(
         "all",
         crates.iter().map(|each| each.lines).sum(),
         crates.iter().map(|each| each.test_lines).sum(),
+        crates.iter().flat_map(|each| each.code_lines.clone()).collect(),
         crates.iter().map(|each| each.largest_circle()).max().unwrap_or_default(),
     ));
     rows.join("\n")

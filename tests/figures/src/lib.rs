@@ -15,7 +15,7 @@ mod tools;
 use std::{collections::BTreeMap, io, path::Path};
 
 pub use circles::Circle;
-pub use lines::{TestCode, lines_of, only_in_tests};
+pub use lines::{TestCode, code_lines, lines_of, only_in_tests};
 pub use sources::{Source, sources};
 pub use tools::{ToolLines, tools};
 
@@ -27,6 +27,8 @@ pub struct Crate {
     pub lines: usize,
     /// Those of them that are tests.
     pub test_lines: usize,
+    /// Code lines of each file that ships and has any, the fewest first.
+    pub code_lines: Vec<usize>,
     /// Files that import each other, directly or over others of them; the largest first.
     pub circles: Vec<Circle>,
 }
@@ -70,7 +72,11 @@ fn measured(folder: &str, sources: &[Source]) -> Crate {
             false => length,
         };
     }
+    let shipped = sources.iter().filter(|source| source.ships());
+    let mut code_lines: Vec<_> = shipped.map(|source| code_lines(&source.text)).collect();
+    code_lines.retain(|lines| *lines > 0);
+    code_lines.sort_unstable();
     let circles = circles::of(&imports::graph(folder, sources));
     let folder = if folder.is_empty() { "." } else { folder }.to_owned();
-    Crate { folder, lines, test_lines, circles }
+    Crate { folder, lines, test_lines, code_lines, circles }
 }

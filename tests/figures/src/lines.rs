@@ -13,6 +13,7 @@ use syn::{
 #[derive(Default)]
 pub struct TestCode {
     pub lines: usize,
+    spans: Vec<RangeInclusive<usize>>,
 }
 
 impl TestCode {
@@ -24,19 +25,33 @@ impl TestCode {
         }
         found
     }
+
+    fn add(&mut self, span: Span) {
+        let span = lines_of(span);
+        self.lines += span.clone().count();
+        self.spans.push(span);
+    }
+}
+
+/// Lines of a text that are code: no comment, not empty, and not only compiled for tests.
+pub fn code_lines(text: &str) -> usize {
+    let tests = TestCode::of(text);
+    let is_code = |line: &str| !line.trim().is_empty() && !line.trim().starts_with("//");
+    let outside = |number: usize| !tests.spans.iter().any(|span| span.contains(&number));
+    text.lines().enumerate().filter(|(at, line)| is_code(line) && outside(at + 1)).count()
 }
 
 impl<'a> Visit<'a> for TestCode {
     fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
         match only_in_tests(&item.attrs) {
-            true => self.lines += lines_of(item.span()).count(),
+            true => self.add(item.span()),
             false => visit::visit_item_mod(self, item),
         }
     }
 
     fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
         if only_in_tests(&item.attrs) {
-            self.lines += lines_of(item.span()).count();
+            self.add(item.span());
         }
     }
 }
@@ -55,4 +70,11 @@ pub fn only_in_tests(attributes: &[Attribute]) -> bool {
             _ => None,
         })
         .any(|condition| condition.contains("test") && !condition.contains("not"))
+}
+
+#[test]
+fn tests_comments_and_empty_lines_are_no_code() {
+    let text =
+        "//! Head.\n\nfn a() {\n    // Why.\n}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n";
+    assert_eq!(code_lines(text), 2);
 }

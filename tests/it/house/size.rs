@@ -1,6 +1,6 @@
 //! A file holds one idea, a function fits on a screen.
 
-use hivekeep_figures::{TestCode, lines_of, only_in_tests};
+use hivekeep_figures::{TestCode, code_lines, lines_of, only_in_tests};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -10,6 +10,11 @@ use super::{assert_none, sources::sources};
 const FILE_LINES: usize = 600;
 /// Lines of a function, its documentation and attributes left out.
 const FUNCTION_LINES: usize = 80;
+
+/// Median of the code lines of files that ship, and the most of them in a hundred that have fewer than [`SHORT`].
+const MEDIAN: usize = 130;
+const SHORT: usize = 40;
+const SHORT_IN_A_HUNDRED: usize = 8;
 
 /// What is measured in one file.
 #[derive(Default)]
@@ -77,6 +82,27 @@ fn files_and_functions_stay_short() {
     let code = code.iter().filter(|source| !source.is_test());
     let found: Vec<_> = code.flat_map(|source| findings(&source.path, &source.text)).collect();
     assert_none("split along the idea", &found);
+}
+
+/// Files of a screen have no subject: a reader has to open ten of them.
+#[test]
+fn files_are_whole() {
+    let code = sources(&[".rs"]);
+    let shipped = code.iter().filter(|source| {
+        let theirs = ["src/", "actors/"].iter().any(|folder| source.path.starts_with(folder));
+        theirs && source.ships()
+    });
+    let mut lines: Vec<_> = shipped.map(|source| code_lines(&source.text)).collect();
+    lines.retain(|lines| *lines > 0);
+    lines.sort_unstable();
+    let (files, median) = (lines.len(), lines[lines.len() / 2]);
+    let short = lines.iter().filter(|lines| **lines < SHORT).count();
+    eprintln!("{files} files, a median of {median} code lines, {short} below {SHORT}");
+    assert!(median >= MEDIAN, "a file has {median} code lines in the middle, at least {MEDIAN}");
+    assert!(
+        100 * short <= SHORT_IN_A_HUNDRED * files,
+        "{short} of {files} files have fewer than {SHORT} lines"
+    );
 }
 
 #[test]
