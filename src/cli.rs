@@ -1,31 +1,20 @@
-//! Command line: one file per subcommand.
+//! Command line: a file for each subcommand, or for those that have one subject.
 
 mod approvals;
 mod artifact;
-#[cfg(feature = "full")]
-mod ask;
 mod audit;
 #[cfg(feature = "full")]
 mod backup;
 mod browse;
 mod call;
-mod check;
 mod client;
-mod completions;
 mod config;
-mod context;
-mod credential;
 mod daemon;
-mod errors;
-mod events;
-mod failure;
-mod hook;
 mod image;
 #[cfg(feature = "full")]
 mod ingest;
 mod integrate;
 mod logs;
-mod man;
 mod mcp;
 mod metrics;
 mod models;
@@ -33,23 +22,17 @@ mod output;
 mod policy;
 mod ps;
 mod reach;
-#[cfg(feature = "full")]
-mod read_pdf;
-#[cfg(feature = "full")]
-mod restore;
+mod reference;
 mod sessions;
-mod status;
-mod stop;
 #[cfg(feature = "full")]
 mod team;
-mod tools;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use context::{CliContext, Global};
-pub use failure::CommandFailure;
+use client::{CliContext, Global};
+pub use output::CommandFailure;
 
 /// Workspaces in real virtual machines, as tools for agents.
 #[derive(Debug, Parser)]
@@ -77,22 +60,22 @@ enum Command {
     #[cfg(feature = "full")]
     Ingest(ingest::Args),
     #[cfg(feature = "full")]
-    Ask(ask::Args),
-    Tools(tools::Args),
-    Errors(errors::Args),
+    Ask(ingest::AskArgs),
+    Tools(reference::ToolsArgs),
+    Errors(reference::ErrorsArgs),
     Ps(ps::Args),
     Sessions(sessions::Args),
-    Credential(credential::Args),
-    Status(status::Args),
-    Stop(stop::Args),
-    Check(check::Args),
+    Credential(sessions::CredentialArgs),
+    Status(daemon::StatusArgs),
+    Stop(daemon::StopArgs),
+    Check(config::CheckArgs),
     Image(image::Args),
     #[cfg(feature = "full")]
     Backup(backup::Args),
     #[cfg(feature = "full")]
-    Restore(restore::Args),
+    Restore(backup::RestoreArgs),
     Logs(logs::Args),
-    Events(events::Args),
+    Events(audit::EventsArgs),
     Artifact(artifact::Args),
     Metrics(metrics::Args),
     Audit(audit::Args),
@@ -103,12 +86,12 @@ enum Command {
     Team(team::Args),
     Config(config::Args),
     Integrate(integrate::Args),
-    Hook(hook::Args),
-    Completions(completions::Args),
-    Man(man::Args),
+    Hook(integrate::HookArgs),
+    Completions(reference::CompletionsArgs),
+    Man(reference::ManArgs),
     #[cfg(feature = "full")]
     #[command(name = hivekeep_ingest::READ_PDF, hide = true)]
-    ReadPdf(read_pdf::Args),
+    ReadPdf(ingest::ReadPdfArgs),
 }
 
 /// Parses the command line and does what it says.
@@ -124,22 +107,22 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "full")]
         Command::Ingest(args) => ingest::run(&context, &args),
         #[cfg(feature = "full")]
-        Command::Ask(args) => ask::run(&context, &args),
-        Command::Tools(args) => tools::run(args),
-        Command::Errors(args) => errors::run(args),
+        Command::Ask(args) => ingest::ask(&context, &args),
+        Command::Tools(args) => reference::tools(args),
+        Command::Errors(args) => reference::errors(args),
         Command::Ps(args) => ps::run(&context, args),
         Command::Sessions(args) => sessions::run(&context, args),
-        Command::Credential(args) => credential::run(&context, args),
-        Command::Status(args) => status::run(&context, args),
-        Command::Stop(args) => stop::run(&context, args),
-        Command::Check(args) => check::run(&context, args),
+        Command::Credential(args) => sessions::credential(&context, args),
+        Command::Status(args) => daemon::status(&context, args),
+        Command::Stop(args) => daemon::stop(&context, args),
+        Command::Check(args) => config::check(&context, args),
         Command::Image(args) => image::run(&context, args),
         #[cfg(feature = "full")]
         Command::Backup(args) => backup::run(&context, args),
         #[cfg(feature = "full")]
-        Command::Restore(args) => restore::run(&context, args),
+        Command::Restore(args) => backup::restore(&context, args),
         Command::Logs(args) => logs::run(&context, args),
-        Command::Events(args) => events::run(&context, args),
+        Command::Events(args) => audit::events(&context, args),
         Command::Artifact(args) => artifact::run(&context, args),
         Command::Metrics(args) => metrics::run(&context, args),
         Command::Audit(args) => audit::run(&context, args),
@@ -150,11 +133,11 @@ pub fn main() -> ExitCode {
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),
         Command::Integrate(args) => integrate::run(args),
-        Command::Hook(args) => hook::run(&context, args),
-        Command::Completions(args) => completions::run(args, &mut Cli::command()),
-        Command::Man(args) => man::run(args, Cli::command()),
+        Command::Hook(args) => integrate::hook(&context, args),
+        Command::Completions(args) => reference::completions(args, &mut Cli::command()),
+        Command::Man(args) => reference::man(args, Cli::command()),
         #[cfg(feature = "full")]
-        Command::ReadPdf(args) => read_pdf::run(&args),
+        Command::ReadPdf(args) => ingest::read_pdf(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `hivekeep backup`.
+//! `hivekeep backup` and `hivekeep restore`.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -8,7 +8,7 @@ use hivekeep_workspace::backup::Contents;
 
 use super::{CliContext, CommandFailure, output, reach::Unreachable};
 use crate::{
-    backup::{self, ArchivedDisks, BackupSources, PackResult, Staging},
+    backup::{self, ArchivedDisks, BackupSources, PackResult, RestoreTargets, Staging},
     codes,
     config::LoadedConfig,
     daemon,
@@ -86,7 +86,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
 }
 
 /// Text for people: the workspaces whose disks are in a backup.
-pub(super) fn disks_in_words(disks: &ArchivedDisks) -> String {
+fn disks_in_words(disks: &ArchivedDisks) -> String {
     let names: Vec<_> = disks.kept.iter().map(|kept| kept.name.as_str()).collect();
     let mut text = match &*names {
         [] => "disks: none\n".to_owned(),
@@ -140,4 +140,57 @@ fn alone(loaded: &LoadedConfig, args: &Args) -> Result<PackResult, CommandFailur
         Ok::<_, CommandFailure>(made.map_err(backup::Error::from)?)
     })?;
     pack(loaded, args, staging.path().to_owned(), None, || true)
+}
+
+/// Make the state of a daemon from a backup, where there is no state yet.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The archive is verified whole before anything is written, and its journal opened before it is
+put in place. Machines of another state folder are left alone: their workspaces come back as
+crashed, and start only where their disks are: those that `hivekeep backup --disks` kept come back
+with them. A disk stands on a file of its image, which is put into the image folder where it is
+missing; the images themselves are built by `hivekeep image build`.
+
+Examples:
+  hivekeep restore /srv/backups/hivekeep-2026-11-23.tar.zst
+  HIVEKEEP_HOME=/tmp/look hivekeep restore FILE    # to look into one, beside another daemon
+
+Exit codes: 0 restored, 4 a daemon runs on this state, 1 anything else.")]
+pub struct RestoreArgs {
+    /// An archive that `hivekeep backup` made.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn restore(context: &CliContext, args: RestoreArgs) -> Result<(), CommandFailure> {
+    let loaded = context.load()?;
+    let _lock = daemon::hold(&loaded.folders)?;
+    let state = loaded.folders.state.clone();
+    let journal =
+        hivekeep_store::Options { dir: loaded.folders.journal(), ..loaded.config.store.clone() };
+    let vault = loaded.config.vault.folder(&state);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let images = hivekeep_workspace::image_dir(&loaded.config.workspace, &state);
+    let places = RestoreTargets { state: state.clone(), journal, vault, images };
+    let bar = output::spinner("reading the backup");
+    let restored = runtime.block_on(backup::restore(&args.file, places, &bar))?;
+    bar.finish_and_clear();
+    if args.json {
+        return Ok(output::json(&restored)?);
+    }
+    let mut text = format!(
+        "{}: {} streams and {} files of the vault, as hivekeep {} had them\n",
+        state.display(),
+        restored.journal.streams,
+        restored.vault_files,
+        restored.made_by
+    );
+    if let Some(disks) = &restored.disks {
+        text += &disks_in_words(disks);
+    }
+    text += "Next: hivekeep daemon\n";
+    Ok(output::text(&text)?)
 }

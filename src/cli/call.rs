@@ -11,7 +11,7 @@ use hivekeep_kernel::ProgressUpdate;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::{CliContext, CommandFailure, output, tools};
+use super::{CliContext, CommandFailure, output, reference};
 use crate::doors::{control::ControlMethod, plain};
 
 /// Call a tool and print its result.
@@ -54,7 +54,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
     let catalogue = crate::daemon::catalogue();
     let Some(name) = &args.tool else { return help() };
     let described = match catalogue.find(name) {
-        Some(entry) if args.help => return Ok(output::text(&tools::explain(entry))?),
+        Some(entry) if args.help => return Ok(output::text(&reference::explain(entry))?),
         Some(entry) => DescribedTool {
             name: entry.name().to_owned(),
             input_schema: entry.input_schema.clone(),
@@ -67,7 +67,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
             }
             serde_json::from_value(found).map_err(io::Error::from)?
         }
-        None => return Err(tools::unknown(&catalogue, name)),
+        None => return Err(reference::unknown(&catalogue, name)),
     };
     let mut input = match args.json.as_deref() {
         None | Some("") => Map::new(),

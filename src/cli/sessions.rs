@@ -1,10 +1,13 @@
-//! `hivekeep sessions`.
+//! Who comes in: `hivekeep sessions` and `hivekeep credential`.
 
 use hivekeep_kernel::SessionId;
 use serde_json::Value;
 
 use super::{CliContext, CommandFailure, output};
-use crate::doors::control::ControlMethod;
+use crate::{
+    credentials::{CredentialRow, CredentialScope},
+    doors::control::{ControlMethod, CredentialMade},
+};
 
 /// List the sessions of clients, or end one.
 #[derive(Debug, clap::Args)]
@@ -50,4 +53,77 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
     let heads: Vec<_> = columns.iter().map(|column| column.to_uppercase()).collect();
     let heads: Vec<_> = heads.iter().map(String::as_str).collect();
     Ok(output::text(&output::table(&heads, &table))?)
+}
+
+/// Make, list or revoke the bearer credentials with which clients reach the daemon over HTTP.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hivekeep credential create dashboard --scope read-only
+  hivekeep credential list
+  hivekeep credential revoke dashboard")]
+pub struct CredentialArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Make a credential and print it: it is not kept, and cannot be shown again.
+    Create {
+        /// Your name for it: letters, digits, `-`, `_`, `.` and `@`.
+        name: String,
+        /// What it lets its owner do.
+        #[arg(long, value_enum)]
+        scope: CredentialScope,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the credentials that are not revoked.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a credential: its next request is refused, its streams and its sessions end. What these
+    /// own goes on, and can be adopted.
+    Revoke {
+        /// Its name.
+        name: String,
+    },
+}
+
+pub(super) fn credential(context: &CliContext, args: CredentialArgs) -> Result<(), CommandFailure> {
+    let mut client = context.client()?;
+    match args.action {
+        Action::Create { name, scope, json } => {
+            let wanted = ControlMethod::CreateCredential { name, scope };
+            let made: CredentialMade = client.get_as(wanted)?;
+            match json {
+                true => Ok(output::json(&made)?),
+                false => Ok(output::text(&format!("{}\n", made.token))?),
+            }
+        }
+        Action::List { json } => {
+            let rows: Vec<CredentialRow> = client.get_as(ControlMethod::Credentials {})?;
+            match json {
+                true => Ok(output::json(&rows)?),
+                false => Ok(output::text(&table(&rows))?),
+            }
+        }
+        Action::Revoke { name } => {
+            client.get(ControlMethod::RevokeCredential { name })?;
+            Ok(())
+        }
+    }
+}
+
+fn table(rows: &[CredentialRow]) -> String {
+    let row = |row: &CredentialRow| {
+        let made = row.created_at.format("%Y-%m-%d %H:%M").to_string();
+        vec![row.name.clone(), row.scope.to_string(), made, row.id.to_string()]
+    };
+    let rows: Vec<_> = rows.iter().map(row).collect();
+    output::table(&["NAME", "SCOPE", "CREATED", "CREDENTIAL"], &rows)
 }
