@@ -10,14 +10,9 @@
 //! crate stops at the first error and knows no lines.)
 
 mod daemon;
-mod e2b;
-mod env;
-mod file;
-mod folders;
 mod http;
 mod layers;
-mod port_urls;
-mod problem;
+mod leaves;
 mod renamed;
 mod shipped;
 #[cfg(test)]
@@ -29,14 +24,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::families::families;
 
-pub use daemon::DaemonOptions;
-pub use e2b::E2bOptions;
-pub use folders::DaemonFolders;
-pub(crate) use folders::LOG_FILE;
-pub use http::{HttpApiOptions, HttpOptions, McpHttpOptions};
+pub(crate) use daemon::LOG_FILE;
+pub use daemon::{DaemonFolders, DaemonOptions};
+pub use http::{E2bOptions, HttpApiOptions, HttpOptions, McpHttpOptions, PortUrlOptions};
 pub use layers::{ConfigEntry, ConfigSources, LoadedConfig, load};
-pub use port_urls::PortUrlOptions;
-pub use problem::{ConfigProblem, ConfigProblems, ProblemSource};
+pub use leaves::{ConfigProblem, ConfigProblems, ProblemSource};
 pub(crate) use shipped::schema;
 pub use shipped::shipped;
 

@@ -1,10 +1,11 @@
 //! Options of the doors over HTTP.
 
+use std::collections::BTreeMap;
+
+use hivekeep_machine::Isolation;
 use hivekeep_runtime::ListenerOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::{E2bOptions, PortUrlOptions};
 
 /// Doors over HTTP: a table for each, and what all have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -158,5 +159,158 @@ impl Default for HttpApiOptions {
             max_streams: 256,
             session_idle_secs: 300,
         }
+    }
+}
+
+/// The door for programs that are written against E2B's SDKs: their sandboxes are workspaces. `E2B_API_URL` and
+/// `E2B_SANDBOX_URL` of such a program name this address, and `E2B_API_KEY` is a credential of
+/// `hivekeep credential create` whose beginning `hivekeep_` is `e2b_`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct E2bOptions {
+    /// Address and TLS.
+    #[serde(flatten)]
+    pub listener: ListenerOptions,
+    /// Domain that clients are told, below which each sandbox has its hosts; with a colon and the port that they
+    /// reach, unless that is the usual one. Unset: `localhost` and the port of the door.
+    pub domain: Option<String>,
+    /// Images that templates stand for, by their names. A template that is not here is an image of its own name.
+    pub templates: BTreeMap<String, String>,
+    /// How sandboxes are isolated. Unset: as workspaces are.
+    pub isolation: Option<Isolation>,
+    /// User of commands and files for which a client names none.
+    pub user: String,
+    /// Whether the ports of a sandbox are reached without a token where a client does not say: by whoever reaches
+    /// this address and knows the sandbox's name, which has 80 random bits. Ports that run code never are.
+    pub public_ports: bool,
+    /// Lifetime of a sandbox for which a client names none. At most `max_lifetime_secs`.
+    #[schemars(range(min = 1))]
+    pub lifetime_secs: u64,
+    /// The longest lifetime that a client may ask for.
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub max_lifetime_secs: u64,
+    /// The largest body of a call.
+    #[schemars(range(min = 1, max = 1024))]
+    pub max_body_mb: usize,
+    /// The largest file that is uploaded.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub max_file_mb: u64,
+    /// Requests at once, streams included, of which a credential has half at most, and so have all that show none
+    /// together. One more is answered 503.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_requests: usize,
+}
+
+impl Default for E2bOptions {
+    fn default() -> Self {
+        Self {
+            listener: ListenerOptions::at("127.0.0.1:7720"),
+            domain: None,
+            templates: BTreeMap::new(),
+            isolation: None,
+            user: "user".to_owned(),
+            public_ports: false,
+            lifetime_secs: 300,
+            max_lifetime_secs: 86_400,
+            max_body_mb: 16,
+            max_file_mb: 1024,
+            max_requests: 1024,
+        }
+    }
+}
+
+impl E2bOptions {
+    /// Settings that cannot work, as key and reason.
+    fn check(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = self.listener.problems();
+        if self.user.is_empty() || !self.user.bytes().all(is_of_user) {
+            wrong.push(("user", format!("`{}` is not a valid name of a user", self.user)));
+        }
+        if self.lifetime_secs > self.max_lifetime_secs {
+            wrong.push(("lifetime_secs", format!("must be at most {}", self.max_lifetime_secs)));
+        }
+        wrong
+    }
+}
+
+fn is_of_user(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+/// URLs for ports of workspaces, as `http://3000-NAME.localhost:7719`: a reverse proxy that routes by the
+/// `Host` header, over the link and without a network. The tool `port_url` gives them. They are private
+/// unless asked otherwise. A certificate is for `*.DOMAIN`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortUrlOptions {
+    /// Address and TLS.
+    #[serde(flatten)]
+    pub listener: ListenerOptions,
+    /// Domain whose names `PORT-NAME.DOMAIN` lead here. Names below `localhost` are this host's own without
+    /// any name server; of another domain a wildcard record has to lead here.
+    pub domain: String,
+    /// The port that clients connect to, where that is not the one of `bind`, as behind another proxy.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub public_port: Option<u16>,
+    /// Requests at once, for as long as their answers last; those for one workspace are half of them at most. One
+    /// more is answered 503.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_requests: usize,
+    /// Upgraded connections at once, such as WebSockets; those to one workspace are half of them at most. One more is
+    /// answered 503. One over which nothing passes for an hour ends.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_upgrades: usize,
+    /// How long a port may take to accept a connection.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub dial_timeout_secs: u64,
+    /// How long a port may take to begin its answer; the answer itself may last.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub answer_timeout_secs: u64,
+}
+
+impl Default for PortUrlOptions {
+    fn default() -> Self {
+        Self {
+            listener: ListenerOptions::at("127.0.0.1:7719"),
+            domain: "localhost".to_owned(),
+            public_port: None,
+            max_requests: 512,
+            max_upgrades: 512,
+            dial_timeout_secs: 15,
+            answer_timeout_secs: 300,
+        }
+    }
+}
+
+impl PortUrlOptions {
+    /// Settings that cannot work, as key and reason.
+    fn check(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = self.listener.problems();
+        if !is_domain(&self.domain) {
+            let why = format!("`{}` is not a valid domain in lower case", self.domain);
+            wrong.push(("domain", why));
+        }
+        wrong
+    }
+}
+
+/// Labels of letters, digits and hyphens, joined by dots.
+fn is_domain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(plain);
+    text.len() <= 180 && text.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    #[test]
+    fn domains_are_labels_in_lower_case() {
+        for domain in ["", ".", "a..b", "a b", "a/b", "a:80", "localhost.", "*.Example"] {
+            assert!(!is_domain(domain), "{domain}");
+        }
+        assert!(is_domain("ports.example.com"));
     }
 }

@@ -6,24 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Config, ConfigProblem, ConfigProblems, DaemonFolders, ProblemSource, env, file, folders,
+    Config, ConfigProblem, ConfigProblems, DaemonFolders, ProblemSource, daemon,
+    leaves::{self, Leaf},
     renamed, shipped,
 };
-
-/// A value somebody set.
-#[derive(Debug, Clone)]
-pub(super) struct Leaf {
-    pub(super) path: Vec<String>,
-    /// The possible values; the first that fits the key is taken.
-    pub(super) candidates: Vec<Value>,
-    pub(super) source: ProblemSource,
-}
-
-impl Leaf {
-    pub(super) fn key(&self) -> String {
-        self.path.join(".")
-    }
-}
 
 /// Sources of the configuration. A value, so that tests bring their own.
 #[derive(Debug, Clone, Default)]
@@ -88,12 +74,13 @@ pub struct LoadedConfig {
 pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
     let known = serde_json::to_value(Config::default()).expect("options are plain data");
     let mut problems = Vec::new();
-    let file = folders::config_file(given);
+    let file = daemon::config_file(given);
     let mut layers = Vec::new();
     if let Some(path) = &file {
         match std::fs::read_to_string(path) {
             Ok(text) => {
-                let (found, wrong) = file::leaves(path, &text, &renamed::with_old_sections(&known));
+                let (found, wrong) =
+                    leaves::of_file(path, &text, &renamed::with_old_sections(&known));
                 layers.push(found);
                 problems.extend(wrong);
             }
@@ -104,8 +91,8 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
             }),
         }
     }
-    layers.push(env::leaves(&given.env));
-    let (flags, wrong) = env::flags(&given.flags);
+    layers.push(leaves::of_env(&given.env));
+    let (flags, wrong) = leaves::of_flags(&given.flags);
     layers.push(flags);
     problems.extend(wrong);
     let (leaves, old_names): (Vec<_>, Vec<_>) = layers.into_iter().map(renamed::read).unzip();

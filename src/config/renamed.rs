@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ConfigProblem, layers::Leaf};
+use super::{ConfigProblem, leaves::Leaf};
 
 /// Sections of the doors, and where their keys are.
 const SECTIONS: [(&str, &str); 5] = [
