@@ -15,18 +15,19 @@
 //! one.
 
 mod disks;
-mod hashed;
 mod pack;
-mod staging;
 mod unpack;
 
-use std::{collections::BTreeMap, io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::PathBuf,
+};
 
 use hivekeep_workspace::backup::{BackedUp, LeftOut};
 use serde::{Deserialize, Serialize};
 
-pub use pack::{BackupSources, PackResult, free, pack};
-pub use staging::{Staging, sweep};
+pub use pack::{BackupSources, PackResult, Staging, free, pack, sweep};
 pub use unpack::{RestoreResult, RestoreTargets, cut_short, end_restore, restore};
 
 /// The arrangement of the archive: without disks, and with them.
@@ -131,5 +132,27 @@ impl Error {
     fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+}
+
+/// Reader that counts and hashes its bytes.
+struct Hashed<R> {
+    inner: R,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl<R> Hashed<R> {
+    fn new(inner: R) -> Self {
+        Self { inner, hasher: blake3::Hasher::new(), bytes: 0 }
+    }
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        self.bytes += count as u64;
+        Ok(count)
     }
 }

@@ -4,15 +4,13 @@
 //! bits, so that a slow hash would protect nothing. A given one is compared with all that are kept,
 //! in constant time, and one that was revoked is refused from the next request on.
 
-mod records;
-
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use getrandom::Error as NoRandom;
 use hivekeep_kernel::{CredentialId, Layer, SecretString, ToolError, User};
 use hivekeep_ports::KnownUsers;
-use hivekeep_runtime::log::{self, Decision, Log, LogError};
+use hivekeep_runtime::log::{self, Decision, Log, LogError, Sourced};
 use hivekeep_store::{Journal, NewEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,7 +19,6 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::watch;
 
 use crate::codes;
-use records::{Kept, Keyring, Record};
 
 /// First characters of every credential, by which scanners for leaked secrets know one.
 pub(crate) const PREFIX: &str = "hivekeep_";
@@ -245,6 +242,95 @@ fn too_many() -> ToolError {
 fn event(kind: &str, row: &CredentialRow, by: User) -> NewEvent {
     let data = json!({ "name": row.name, "scope": row.scope, "by": by });
     NewEvent { kind: kind.to_owned(), subject: row.id.to_string(), data }
+}
+
+/// A credential as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    row: CredentialRow,
+    /// SHA-256 of the secret, as hexadecimal digits.
+    sha256: String,
+}
+
+/// Record of the stream `credential/all`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+enum Record {
+    Created(Kept),
+    Revoked { id: CredentialId, at: DateTime<Utc> },
+}
+
+/// The credentials that are not revoked, the oldest first, each with its digest.
+#[derive(Debug, Clone, Default)]
+struct Keyring(Vec<([u8; 32], Kept)>);
+
+impl Keyring {
+    fn all(&self) -> &[([u8; 32], Kept)] {
+        &self.0
+    }
+
+    fn rows(&self) -> Vec<CredentialRow> {
+        self.0.iter().map(|(_, kept)| kept.row.clone()).collect()
+    }
+
+    fn add(&mut self, kept: Kept) -> Result<(), Kept> {
+        match bytes(&kept.sha256) {
+            Some(digest) => self.0.push((digest, kept)),
+            None => return Err(kept),
+        }
+        Ok(())
+    }
+}
+
+fn bytes(hex: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if hex.len() != 64 || !hex.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+impl Sourced for Keyring {
+    const KIND: &'static str = "credential";
+    const FOLD_EVERY: usize = 256;
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        let mut keyring = Self::default();
+        keyring.apply(record)?;
+        Ok(keyring)
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        match record {
+            Record::Created(kept) => self.add(kept).map_err(Record::Created),
+            Record::Revoked { id, at } => {
+                let before = self.0.len();
+                self.0.retain(|(_, kept)| kept.row.id != id);
+                match self.0.len() < before {
+                    true => Ok(()),
+                    false => Err(Record::Revoked { id, at }),
+                }
+            }
+        }
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(&self.0.iter().map(|(_, kept)| kept).collect::<Vec<_>>()).ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        let all: Vec<Kept> = serde_json::from_slice(snapshot).map_err(|error| error.to_string())?;
+        let mut keyring = Self::default();
+        for kept in all {
+            keyring.add(kept).map_err(|kept| format!("{} has no digest", kept.row.id))?;
+        }
+        Ok(keyring)
+    }
 }
 
 #[cfg(test)]

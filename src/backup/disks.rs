@@ -17,8 +17,7 @@ use hivekeep_image::ObjectName;
 use hivekeep_workspace::DISKS;
 
 use super::{
-    ArchivedDisks, BASES, Error, LAYERS, Manifest,
-    hashed::Hashed,
+    ArchivedDisks, BASES, Error, Hashed, LAYERS, Manifest,
     unpack::{remove, sync, sync_dir},
 };
 

@@ -19,8 +19,8 @@ use indicatif::{ProgressBar, ProgressBarIter};
 use tar::{Archive, EntryType};
 
 use super::{
-    ArchivedDisks, BASES, Content, Error, FORMAT, FORMAT_WITH_DISKS, JOURNAL, LAYERS, MANIFEST,
-    MANIFEST_BYTES, Manifest, VAULT, disks, hashed::Hashed,
+    ArchivedDisks, BASES, Content, Error, FORMAT, FORMAT_WITH_DISKS, Hashed, JOURNAL, LAYERS,
+    MANIFEST, MANIFEST_BYTES, Manifest, VAULT, disks,
 };
 
 const PART: &str = "restore.part";

@@ -1,4 +1,3 @@
-use hivekeep_runtime::log::Sourced as _;
 use hivekeep_store::Options;
 
 use super::*;
