@@ -12,22 +12,15 @@ mod boot;
 mod catalogue;
 mod folders;
 mod introspection;
-mod journal;
-mod lock;
 mod logging;
-#[cfg(feature = "full")]
-mod more_doors;
-mod notify;
 mod open_doors;
 mod people;
 mod root;
-mod shutdown;
+mod service;
 mod socket;
-mod span_fields;
 
 pub use boot::{Error, StopMode, run};
-pub use folders::FolderError;
-pub use lock::{DaemonLock, LockError, LockHolder};
+pub use folders::{DaemonLock, FolderError, LockError, LockHolder};
 
 use crate::config::DaemonFolders;
 pub use catalogue::catalogue;

@@ -24,14 +24,13 @@ use tokio_util::sync::CancellationToken;
 use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
     catalogue::{ListedTools, catalogue},
-    folders,
+    folders::{self, DaemonLock, LockError},
     introspection::SelfKnowledge,
-    lock::{DaemonLock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
     people::SessionPeople,
     root::{Places, Root, Seed},
-    shutdown,
+    service,
 };
 use crate::{
     backup,
@@ -184,7 +183,7 @@ fn raise_open_files() {
 
 async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let (stop, mut stopped) = watch::channel(StopOrder::None);
-    shutdown::watch(stop.clone())
+    service::watch_signals(stop.clone())
         .map_err(|source| Error::Io { doing: "watching for signals", source })?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, pid = std::process::id(), config = ?loaded.file, "starting");

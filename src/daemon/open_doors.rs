@@ -5,18 +5,24 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "full")]
+use hivekeep_ports::HubDoor;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-#[cfg(feature = "full")]
-use super::more_doors;
 use super::{
     boot::{Error, alive},
-    notify,
     root::Places,
+    service,
     socket::{self, Socket},
 };
 use crate::doors::{DaemonServices, HttpDoor, mcp_http};
+#[cfg(feature = "full")]
+use crate::doors::{
+    e2b, http_api,
+    hub::{Hub, HubAsPort},
+    ports,
+};
 
 /// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -50,7 +56,7 @@ impl Doors {
             opened.push(Opened { name: "MCP over HTTP", told: &core.mcp_http, door });
         }
         #[cfg(feature = "full")]
-        opened.extend(more_doors::open(&core, &inside, &end).await?);
+        opened.extend(open_more(&core, &inside, &end).await?);
         let path = &core.folders.socket;
         let listener =
             socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;
@@ -69,13 +75,13 @@ impl Doors {
         }
         let beat = end.clone();
         inside.spawn(async move {
-            notify::watchdog(beat, || {
+            service::watchdog(beat, || {
                 let places = places.clone();
                 async move { alive(&places).await }
             })
             .await;
         });
-        notify::ready(&format!("serving on {}", path.display()));
+        service::ready(&format!("serving on {}", path.display()));
         Ok(Self { core, closing, end, inside })
     }
 
@@ -83,7 +89,7 @@ impl Doors {
     /// everybody leaves. `at_once` leaves out the waiting.
     pub(super) async fn close(self, at_once: bool) {
         let drain = Duration::from_secs(self.core.config.daemon.drain_timeout_secs);
-        notify::stopping(drain + Duration::from_secs(180));
+        service::stopping(drain + Duration::from_secs(180));
         self.closing.cancel();
         if let Err(error) = std::fs::remove_file(&self.core.folders.socket) {
             tracing::debug!(%error, "the socket was gone already");
@@ -112,4 +118,34 @@ impl Doors {
             tokio::time::sleep(COUNT_EVERY).await;
         }
     }
+}
+
+/// Binds those beside MCP and the control door that are configured; the hub serves as soon as it is started.
+#[cfg(feature = "full")]
+async fn open_more<'c>(
+    core: &'c Arc<DaemonServices>,
+    inside: &TaskTracker,
+    end: &CancellationToken,
+) -> Result<Vec<Opened<'c>>, Error> {
+    let (http, mut opened) = (&core.config.http, Vec::new());
+    if http.api.listener.enabled {
+        let door = http_api::open(core.clone(), end.clone()).await?;
+        opened.push(Opened { name: "HTTP API", told: &core.http_api, door });
+    }
+    if http.e2b.listener.enabled {
+        let door = e2b::open(core.clone(), inside.clone(), end.clone()).await?;
+        opened.push(Opened { name: "E2B", told: &core.e2b, door });
+    }
+    if http.ports.listener.enabled {
+        let door = ports::open(core.clone(), inside.clone(), end.clone()).await?;
+        opened.push(Opened { name: "URLs for ports", told: &core.port_urls, door });
+    }
+    let hub = Arc::new(HubAsPort(Arc::new(Hub::new(core.clone(), inside.clone(), end.clone()))));
+    core.ports.offer::<dyn HubDoor>(hub.clone());
+    let options = &core.config.hub.listener;
+    if options.enabled {
+        let address = options.address().map_err(Error::Hub)?;
+        hub.start(address).await.map_err(|error| Error::Hub(error.message))?;
+    }
+    Ok(opened)
 }
