@@ -16,7 +16,6 @@ mod ingest;
 mod integrate;
 mod logs;
 mod mcp;
-mod metrics;
 mod models;
 mod output;
 mod policy;
@@ -77,7 +76,7 @@ enum Command {
     Logs(logs::Args),
     Events(audit::EventsArgs),
     Artifact(artifact::Args),
-    Metrics(metrics::Args),
+    Metrics(audit::MetricsArgs),
     Audit(audit::Args),
     Models(models::Args),
     Policy(policy::Args),
@@ -124,7 +123,7 @@ pub fn main() -> ExitCode {
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => audit::events(&context, args),
         Command::Artifact(args) => artifact::run(&context, args),
-        Command::Metrics(args) => metrics::run(&context, args),
+        Command::Metrics(args) => audit::metrics(&context, args),
         Command::Audit(args) => audit::run(&context, args),
         Command::Models(args) => models::run(&context, args),
         Command::Policy(args) => policy::run(&context, args),
