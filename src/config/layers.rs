@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     Config, ConfigProblem, ConfigProblems, DaemonFolders, ProblemSource, daemon,
     leaves::{self, Leaf},
-    renamed, shipped,
+    renamed,
 };
 
 /// Sources of the configuration. A value, so that tests bring their own.
@@ -97,7 +97,7 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
     problems.extend(wrong);
     let (leaves, old_names): (Vec<_>, Vec<_>) = layers.into_iter().map(renamed::read).unzip();
 
-    let schema = LazyCell::new(shipped::schema);
+    let schema = LazyCell::new(super::schema);
     let mut tree = known.clone();
     let mut sources: Vec<(String, ProblemSource)> = Vec::new();
     for leaf in leaves.into_iter().flatten() {
@@ -180,10 +180,10 @@ fn out_of_bounds(
     // A number of more than 63 bits is beyond each bound.
     let number = value.as_i64().or_else(|| value.is_u64().then_some(i64::MAX))?;
     let key = leaf.path.iter().fold(&**schema, |at, key| &at["properties"][key]);
-    let (least, most) = shipped::bounds(key);
+    let (least, most) = super::bounds(key);
     let outside =
         least.is_some_and(|least| number < least) || most.is_some_and(|most| number > most);
-    outside.then(|| format!("must be {}", shipped::told(least, most)))
+    outside.then(|| format!("must be {}", super::told(least, most)))
 }
 
 fn place<'v>(tree: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {

@@ -104,7 +104,7 @@ fn every_error_of_every_layer_is_told_at_once_with_its_place() {
 #[test]
 fn every_bound_that_a_key_declares_is_held() {
     fn walk(key: &str, schema: &Value, found: &mut Vec<(String, i64)>) {
-        let (least, most) = super::shipped::bounds(schema);
+        let (least, most) = super::bounds(schema);
         found.extend(least.map(|least| (key.to_owned(), least - 1)));
         found.extend(most.map(|most| (key.to_owned(), most + 1)));
         for (name, below) in schema["properties"].as_object().into_iter().flatten() {
