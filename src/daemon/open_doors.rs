@@ -120,7 +120,7 @@ impl Doors {
     }
 }
 
-/// Binds those beside MCP and the control door that are configured; the hub serves as soon as it is started.
+/// Doors beside MCP and the control door, bound where they are configured; the hub serves as soon as it is started.
 #[cfg(feature = "full")]
 async fn open_more<'c>(
     core: &'c Arc<DaemonServices>,
