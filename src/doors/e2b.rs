@@ -37,11 +37,10 @@ use super::{
     DaemonServices,
     http::{
         body::BodyGate,
+        caller::{BearerToken, LastingSessions},
         door::{DoorError, DoorListener, HTTP, HttpDoor},
         hosts::AllowedHosts,
-        lasting::LastingSessions,
         server::ServerBounds,
-        token::BearerToken,
     },
     proxy::Tunnels,
 };

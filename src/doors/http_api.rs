@@ -45,9 +45,9 @@ use super::{
     DaemonServices,
     http::{
         body::BodyGate,
+        caller::LastingSessions,
         door::{DoorError, DoorListener, HTTP, HttpDoor},
         hosts::AllowedHosts,
-        lasting::LastingSessions,
         server::ServerBounds,
     },
 };

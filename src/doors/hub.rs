@@ -38,7 +38,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     DaemonServices,
     http::{
-        bearer, caller::HttpCaller, door::DoorListener, hosts::AllowedHosts, server::ServerBounds,
+        caller::{self, HttpCaller},
+        door::DoorListener,
+        hosts::AllowedHosts,
+        server::ServerBounds,
     },
 };
 
@@ -151,7 +154,8 @@ async fn enter(
     if let Err(foreign) = hub.hosts.check(request.uri(), request.headers()) {
         return refused(StatusCode::FORBIDDEN, foreign.why().to_owned());
     }
-    let known = bearer::of(request.headers()).and_then(|given| hub.core.credentials.find(given));
+    let known =
+        caller::bearer_of(request.headers()).and_then(|given| hub.core.credentials.find(given));
     let Some(known) = known else {
         let mut answer = refused(StatusCode::UNAUTHORIZED, "show a bearer credential".to_owned());
         let challenge = HeaderValue::from_static("Bearer");

@@ -63,7 +63,7 @@ pub(super) use wire::refusal_of;
 
 use super::{
     DaemonServices,
-    http::{caller::HttpCaller, lasting::LastingSessions},
+    http::caller::{HttpCaller, LastingSessions},
     lines::LineReader,
     mcp_http::KeptClients,
     rate::RateBuckets,

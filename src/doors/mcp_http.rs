@@ -30,26 +30,23 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio_util::sync::CancellationToken;
 
 pub use kept_sessions::KeptClients;
-use newcomers::Newcomers;
-use owners::SessionOwners;
-use resumable::ResumableSessions;
-use tolerance::AnswerForm;
 
-pub use super::http::token::{BearerToken, TokenError};
+pub use super::http::caller::{BearerToken, TokenError};
 use super::{
     DaemonServices,
     http::{
-        bearer,
         body::{BodyGate, BodyRefusal},
-        caller::HttpCaller,
+        caller::{self, HttpCaller, LastingSessions},
         door::{DoorError, DoorListener, HTTP, HttpDoor},
-        lasting::LastingSessions,
-        place,
-        server::ServerBounds,
+        server::{self, ServerBounds},
     },
     mcp::McpHandler,
 };
 use crate::{config::HttpOptions, credentials::Credentials};
+use newcomers::Newcomers;
+use owners::SessionOwners;
+use resumable::ResumableSessions;
+use tolerance::AnswerForm;
 
 /// Option that bounds requests, and with them sessions.
 const PLACES: &str = "daemon.max_connections";
@@ -173,26 +170,27 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
             return unavailable(&full.to_string());
         }
     }
-    place::hold(place, form.apply(answer).await)
+    server::hold_place(place, form.apply(answer).await)
 }
 
 impl Guard {
     fn caller(&self, headers: &HeaderMap) -> Result<HttpCaller, Box<Response>> {
-        let given = bearer::of(headers);
+        let given = caller::bearer_of(headers);
         let known = |given: &&[u8]| self.token.is(given);
         let caller = match given.filter(known) {
             Some(_) => Some(HttpCaller::bearer()),
             None => given.and_then(|given| self.credentials.find(given)).map(HttpCaller::from),
         };
         let Some(caller) = caller else {
-            let challenge = if given.is_some() { bearer::INVALID } else { bearer::CHALLENGE };
+            let challenge =
+                if given.is_some() { caller::INVALID_CHALLENGE } else { caller::CHALLENGE };
             let challenge = [(header::WWW_AUTHENTICATE, challenge)];
             let why = "a bearer token is required";
             return Err(Box::new((StatusCode::UNAUTHORIZED, challenge, why).into_response()));
         };
         // Whoever speaks MCP calls tools.
         if !caller.may_change() {
-            let challenge = [(header::WWW_AUTHENTICATE, bearer::INSUFFICIENT)];
+            let challenge = [(header::WWW_AUTHENTICATE, caller::INSUFFICIENT_CHALLENGE)];
             let why = "a read-only credential does not reach MCP";
             return Err(Box::new((StatusCode::FORBIDDEN, challenge, why).into_response()));
         }

@@ -25,9 +25,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     DaemonServices,
     http::{
+        caller::BearerToken,
         door::{DoorError, DoorListener, HTTP, HttpDoor},
         server::ServerBounds,
-        token::BearerToken,
     },
     proxy::Tunnels,
 };

@@ -19,7 +19,10 @@ use super::{
     error::{E2bError, Kind},
     state::E2b,
 };
-use crate::doors::http::{body::BodyRefusal, idle, place};
+use crate::doors::http::{
+    body::{self, BodyRefusal},
+    server,
+};
 
 /// Path of the contents of files, which URLs are signed for.
 pub(super) const FILES: &str = "/files";
@@ -90,10 +93,10 @@ impl E2b {
     ) -> Result<Response, E2bError> {
         let place = self.place(user)?;
         let request = match TAKES_STREAMS.contains(&parts.uri.path()) {
-            true => Request::from_parts(parts, idle::limit(body, self.bodies.patience)),
+            true => Request::from_parts(parts, body::limit_pauses(body, self.bodies.patience)),
             false => self.bodies.weigh(user, Request::from_parts(parts, body)).await?,
         };
-        Ok(place::hold(place, next.run(request).await))
+        Ok(server::hold_place(place, next.run(request).await))
     }
 }
 

@@ -21,7 +21,10 @@ use super::{
     tokens::TokenKind,
 };
 use crate::doors::{
-    http::{idle, place, server::PeerAddress},
+    http::{
+        body,
+        server::{self, PeerAddress},
+    },
     ports::cookies,
     proxy::{self, ForwardTerms, ForwardedFor},
 };
@@ -75,7 +78,7 @@ impl E2b {
         if sandbox.port == INTERPRETER_PORT {
             self.start_interpreter(&owner, &*ports, &cx, (workspace.id, &sandbox.id)).await?;
         }
-        let body = idle::limit(body, self.bodies.patience);
+        let body = body::limit_pauses(body, self.bodies.patience);
         let request = Request::from_parts(parts, body);
         let target = (workspace.id, sandbox.port);
         let answer = proxy::forward(&*ports, &cx, target, request, &terms).await;
@@ -92,7 +95,7 @@ impl E2b {
         })?;
         // A sandbox sets no cookie for another one, or for this host.
         cookies::confine(answer.headers_mut());
-        Ok(place::hold(place, answer))
+        Ok(server::hold_place(place, answer))
     }
 
     /// Whom a port is reached for, and who asks: whose token is shown, or anybody for the owner of a public one.

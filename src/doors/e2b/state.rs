@@ -14,7 +14,7 @@ use crate::{
     credentials::{CredentialRow, CredentialScope},
     doors::{
         DaemonServices,
-        http::{body::BodyGate, hosts::AllowedHosts, lasting::LastingSessions},
+        http::{body::BodyGate, caller::LastingSessions, hosts::AllowedHosts},
         proxy::Tunnels,
     },
 };

@@ -6,7 +6,7 @@ use hivekeep_kernel::{CredentialId, WorkspaceId};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::doors::http::token::BearerToken;
+use crate::doors::http::caller::BearerToken;
 
 /// Purpose that the key is derived for.
 const PURPOSE: &str = "hivekeep 2026 access tokens of E2B sandboxes";

@@ -3,9 +3,23 @@
 //! `axum::serve` has none of these: a connection that says nothing, or reads nothing, would be kept
 //! for ever.
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use axum::{Router, body::Body, extract::Request};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::Request,
+    response::Response,
+};
+use http_body::{Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1::Builder, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
@@ -18,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::{place, unread};
+use super::body;
 use crate::{
     config::HttpOptions,
     doors::seats::{ConnectionSlot, ConnectionSlots},
@@ -158,13 +172,13 @@ impl Connection {
         let service = service_fn(move |request: Request<Incoming>| {
             let (router, in_work) = (router.clone(), RequestInWork::of(&slot));
             async move {
-                let (mut request, pending) = unread::watch(request.map(Body::new));
+                let (mut request, pending) = body::watch_unread(request.map(Body::new));
                 request.extensions_mut().insert(peer);
                 let Ok(mut answer) = router.oneshot(request).await;
                 if let Some(pending) = pending {
                     answer = pending.settle(answer).await;
                 }
-                Ok::<_, Infallible>(place::hold(in_work, answer))
+                Ok::<_, Infallible>(hold_place(in_work, answer))
             }
         });
         let mut builder = Builder::new();
@@ -186,6 +200,40 @@ impl Connection {
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke");
         }
+    }
+}
+
+/// Gives the place back when the body was sent or its client has gone: an event stream is an answer
+/// whose head is there at once and whose body may last for days.
+pub(in crate::doors) fn hold_place<P: Send + Unpin + 'static>(
+    place: P,
+    answer: Response,
+) -> Response {
+    answer.map(|body| Body::new(Placed { body, _place: place }))
+}
+
+struct Placed<P> {
+    body: Body,
+    _place: P,
+}
+
+impl<P: Unpin> http_body::Body for Placed<P> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

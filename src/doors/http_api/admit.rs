@@ -11,7 +11,11 @@ use axum::{
 use hivekeep_kernel::User;
 
 use super::{error::ApiError, pages, state::Api};
-use crate::doors::http::{bearer, body::BodyRefusal, caller::HttpCaller, place};
+use crate::doors::http::{
+    body::BodyRefusal,
+    caller::{self, HttpCaller},
+    server,
+};
 
 /// Routes below which answers go on for as long as their clients stay.
 const STREAMS: &str = "/api/events";
@@ -33,7 +37,7 @@ async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiEr
     let mut request = request;
     let mut user = User::Nobody;
     if !public {
-        let given = bearer::of(request.headers());
+        let given = caller::bearer_of(request.headers());
         let known = given.and_then(|given| api.core.credentials.find(given));
         let unauthorized = ApiError::Unauthorized { given: given.is_some() };
         let caller = HttpCaller::from(known.ok_or(unauthorized)?);
@@ -51,7 +55,7 @@ async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiEr
     })?;
     let answer = next.run(request).await;
     Ok(match place {
-        Some(place) => place::hold(place, answer),
+        Some(place) => server::hold_place(place, answer),
         None => answer,
     })
 }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::published::{
     PlainErrorBody, ToolErrorBody, ToolErrorCode as Code, ToolErrorPayload, ToolReason as Reason,
 };
-use crate::{codes, doors::http::bearer};
+use crate::{codes, doors::http::caller};
 use kind::Kind;
 
 /// An answer that is a refusal or a failure.
@@ -170,11 +170,11 @@ impl IntoResponse for ApiError {
             }
             Self::Unauthorized { given } => {
                 let why = "a bearer credential is required; `hivekeep credential create` makes one";
-                let challenge = if given { bearer::INVALID } else { bearer::CHALLENGE };
+                let challenge = if given { caller::INVALID_CHALLENGE } else { caller::CHALLENGE };
                 challenged(plain(StatusCode::UNAUTHORIZED, why.into()), challenge)
             }
             Self::Scope(why) => {
-                challenged(plain(StatusCode::FORBIDDEN, why.into()), bearer::INSUFFICIENT)
+                challenged(plain(StatusCode::FORBIDDEN, why.into()), caller::INSUFFICIENT_CHALLENGE)
             }
             Self::Tool(status, error) => {
                 let wait = error.details.get("retry_after_ms").and_then(Value::as_u64);

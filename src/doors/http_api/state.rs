@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{held::HeldSessions, idempotency::IdempotencyKeys};
 use crate::doors::{
     DaemonServices,
-    http::{body::BodyGate, hosts::AllowedHosts, lasting::LastingSessions},
+    http::{body::BodyGate, caller::LastingSessions, hosts::AllowedHosts},
 };
 
 /// State of the handlers.

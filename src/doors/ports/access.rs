@@ -14,7 +14,7 @@ use hivekeep_ports::FoundWorkspace;
 use super::{PortDoor, cookies, host::PortHost, sign::PortLink, urls::TOKEN_PARAMETER};
 use crate::{
     credentials,
-    doors::http::{bearer, caller::HttpCaller},
+    doors::http::caller::{self, HttpCaller},
 };
 
 /// Header in which E2B's clients show their token.
@@ -134,7 +134,7 @@ impl Shown {
         if let Some(value) = parts.headers.remove(E2B_TOKEN) {
             shown.tokens.extend(value.to_str().map(str::to_owned).ok());
         }
-        let bearer = bearer::of(&parts.headers).and_then(|it| std::str::from_utf8(it).ok());
+        let bearer = caller::bearer_of(&parts.headers).and_then(|it| std::str::from_utf8(it).ok());
         if let Some(token) = bearer.map(str::to_owned) {
             // A program in the guest may have tokens of its own, which are passed on.
             if credentials::looks_like_one(&token) || looks_like_a_link(&token) {

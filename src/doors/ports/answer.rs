@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::json;
 
-use crate::doors::http::bearer;
+use crate::doors::http::caller;
 
 /// A request that is not passed on, or has no answer of the port.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Refusal {
         let mut answer = with_headers(self.status, Body::from(body));
         answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         if self.status == StatusCode::UNAUTHORIZED {
-            let challenge = HeaderValue::from_static(bearer::CHALLENGE);
+            let challenge = HeaderValue::from_static(caller::CHALLENGE);
             answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
         answer

@@ -21,7 +21,10 @@ use super::{
 use crate::{
     codes,
     doors::{
-        http::{idle, place, server::PeerAddress},
+        http::{
+            body,
+            server::{self, PeerAddress},
+        },
         proxy::{self, ForwardError, ForwardTerms, ForwardedFor},
     },
 };
@@ -69,14 +72,14 @@ async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
         forwarded: ForwardedFor { client, scheme: door.urls.scheme },
         tunnels: door.pools.tunnels.clone(),
     };
-    let body = idle::limit(body, door.body_patience);
+    let body = body::limit_pauses(body, door.body_patience);
     let request = Request::from_parts(parts, body);
     let cx = context(owner, Duration::from_secs(options.dial_timeout_secs));
     let target = (workspace.id, host.port);
     let answer = proxy::forward(door.ports.as_ref(), &cx, target, request, &terms).await;
     let mut answer = answer.map_err(|error| unanswered(&error))?;
     cookies::confine(answer.headers_mut());
-    Ok(place::hold(place, answer))
+    Ok(server::hold_place(place, answer))
 }
 
 /// The workspace of a host: by the digits of its id, its id or its name.

@@ -10,7 +10,7 @@ use hivekeep_kernel::WorkspaceId;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::doors::http::token::BearerToken;
+use crate::doors::http::caller::BearerToken;
 
 /// Form in which a token is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
