@@ -5,55 +5,58 @@
 //! ```
 //!
 //! The seven routes of tools are the published registry's, field for field; the others are additions,
-//! tagged `hivekeep` in the OpenAPI document that is made from the handlers.
+//! tagged `hivekeep` in the OpenAPI document that is made from the handlers. The document and the page that shows it
+//! work offline, and need no credential: they say nothing of this daemon but its version.
 
-mod actors;
-mod admit;
 mod approvals;
 mod artifacts;
 mod audit;
 mod decision;
 mod descriptor;
-mod digest;
 mod error;
 mod events;
 mod extract;
 mod grants;
-mod health;
-mod held;
 mod idempotency;
 mod invoke;
 mod openapi;
-mod pages;
 mod policy;
 mod published;
-mod scope;
 mod sessions;
-mod state;
+mod status;
 mod tools;
 mod toolsets;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Router, middleware};
-use hivekeep_kernel::{Door, SharedPool};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode, Uri, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use hivekeep_kernel::{Door, SharedPool, User};
 use hivekeep_ports::ToolSearch;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use utoipa::openapi::OpenApi;
 
 use super::{
     DaemonServices,
     http::{
-        body::BodyGate,
-        caller::LastingSessions,
+        body::{BodyGate, BodyRefusal},
+        caller::{self, HttpCaller, LastingSessions},
         door::{DoorError, DoorListener, HTTP, HttpDoor},
         hosts::AllowedHosts,
-        server::ServerBounds,
+        server::{self, ServerBounds},
     },
 };
-use held::HeldSessions;
+use error::ApiError;
 use idempotency::IdempotencyKeys;
-use state::Api;
+use sessions::HeldSessions;
 
 /// Opens the door.
 ///
@@ -89,9 +92,135 @@ pub async fn open(
 fn router(api: Arc<Api>) -> Router {
     let (routes, document) = openapi::routes();
     routes
-        .merge(pages::routes(document))
-        .fallback(admit::nothing_here)
-        .method_not_allowed_fallback(admit::other_method)
-        .layer(middleware::from_fn_with_state(api.clone(), admit::admit))
+        .merge(pages(document))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(other_method)
+        .layer(middleware::from_fn_with_state(api.clone(), admit))
         .with_state(api)
+}
+
+/// State of the handlers.
+struct Api {
+    core: Arc<DaemonServices>,
+    hosts: AllowedHosts,
+    bodies: BodyGate,
+    /// Requests at a time, streams of events not counted.
+    requests: SharedPool,
+    /// Streams of events at a time.
+    streams: SharedPool,
+    /// Sessions of callers that name none.
+    lasting: LastingSessions,
+    /// Sessions that callers have named.
+    held: HeldSessions,
+    keys: IdempotencyKeys,
+    /// Readers of the audit log at a time.
+    audit_readers: Arc<Semaphore>,
+    search: Option<Arc<dyn ToolSearch>>,
+    /// Ends the streams when the door closes.
+    end: CancellationToken,
+}
+
+/// Routes below which answers go on for as long as their clients stay.
+const STREAMS: &str = "/api/events";
+
+/// Lets a request in or says why not; every answer leaves with the same headers.
+async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let answer = match pass(&api, request, next).await {
+        Ok(answer) => answer,
+        Err(refused) => refused.into_response(),
+    };
+    secured(answer)
+}
+
+async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
+    let foreign = |why: &'static str| ApiError::plain(StatusCode::FORBIDDEN, why);
+    api.hosts.check(request.uri(), request.headers()).map_err(|it| foreign(it.why()))?;
+    let path = request.uri().path();
+    let (public, stream) = (is_public(path), path.starts_with(STREAMS));
+    let mut request = request;
+    let mut user = User::Nobody;
+    if !public {
+        let given = caller::bearer_of(request.headers());
+        let known = given.and_then(|given| api.core.credentials.find(given));
+        let unauthorized = ApiError::Unauthorized { given: given.is_some() };
+        let caller = HttpCaller::from(known.ok_or(unauthorized)?);
+        user = caller.user;
+        request.extensions_mut().insert(caller);
+    }
+    // A stream takes a place of its own kind.
+    let place = match stream {
+        true => None,
+        false => Some(api.requests.take(user)?),
+    };
+    let request = api.bodies.weigh(user, request).await.map_err(|refused| {
+        let BodyRefusal { status, why } = refused;
+        ApiError::plain(status, why)
+    })?;
+    let answer = next.run(request).await;
+    Ok(match place {
+        Some(place) => server::hold_place(place, answer),
+        None => answer,
+    })
+}
+
+/// Sets headers against caching, type guessing, framing and referrers.
+fn secured(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(nothing);
+    answer
+}
+
+/// The answer of a path without a route.
+async fn nothing_here(uri: Uri) -> ApiError {
+    let shown: String = uri.path().chars().take(80).collect();
+    let why = format!("there is nothing at `{shown}`; `/api/openapi.json` lists the routes");
+    ApiError::plain(StatusCode::NOT_FOUND, why)
+}
+
+/// The answer of a route to a method that it does not take.
+async fn other_method() -> ApiError {
+    let why = "this route does not take this method; the header `Allow` names those that it takes";
+    ApiError::plain(StatusCode::METHOD_NOT_ALLOWED, why)
+}
+
+const PAGE: &str = include_str!("http_api/pages/docs.html");
+const SCRIPT: &str = include_str!("http_api/pages/docs.js");
+const STYLE: &str = include_str!("http_api/pages/docs.css");
+
+/// Content that the page may load: its own script and style, and answers of this door.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const PUBLIC_PATHS: [&str; 5] =
+    ["/api/health", "/api/docs", "/api/docs.js", "/api/docs.css", "/api/openapi.json"];
+
+/// True for a path that needs no credential.
+fn is_public(path: &str) -> bool {
+    PUBLIC_PATHS.contains(&path)
+}
+
+fn pages(document: OpenApi) -> Router<Arc<Api>> {
+    let document = Bytes::from(serde_json::to_vec(&document).expect("it is plain data"));
+    Router::new()
+        .route("/api/openapi.json", get(move || async { typed("application/json", document) }))
+        .route("/api/docs", get(|| async { typed("text/html; charset=utf-8", PAGE) }))
+        .route("/api/docs.js", get(|| async { typed("text/javascript; charset=utf-8", SCRIPT) }))
+        .route("/api/docs.css", get(|| async { typed("text/css; charset=utf-8", STYLE) }))
+}
+
+fn typed(kind: &'static str, body: impl IntoResponse) -> Response {
+    let mut answer = body.into_response();
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    answer
 }

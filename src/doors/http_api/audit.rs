@@ -1,27 +1,30 @@
-//! The audit log over HTTP: queried in pages, exported as a stream of lines.
+//! The audit log over HTTP: queried in pages, exported as a stream of lines, read no faster than its client reads.
 
-mod export;
+use std::{io, sync::Arc, time::Duration};
 
-use std::{sync::Arc, time::Duration};
-
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
 use chrono::{DateTime, Utc};
+use futures::StreamExt as _;
 use hivekeep_audit::{AuditLog, AuditPage, Entry, Filter};
 use hivekeep_kernel::{Layer, ToolError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
+    Api,
     error::ApiError,
     extract::{OperatorOnly, QueryOf},
     published::{ToolErrorBody, ToolReason},
-    state::Api,
 };
 use crate::codes;
-
-pub(super) use export::{__path_export, export};
 
 /// Characters of a filter.
 const FILTER_CHARS: usize = 200;
@@ -175,4 +178,78 @@ pub(super) async fn list(
     let AuditPage { entries, next } = page.map_err(unreadable)?;
     let entries = entries.into_iter().map(EntryPayload::from).collect();
     Ok(Json(EntriesBody { entries, next }))
+}
+
+/// Bytes that are sent at once, about.
+const PART_BYTES: usize = 64 * 1024;
+/// Parts that wait for the client.
+const PARTS: usize = 2;
+
+/// Where an export begins.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ExportQuery {
+    /// Only entries behind this number: the last one of an earlier export.
+    after: Option<u64>,
+}
+
+/// Export the audit log as JSON lines, the oldest entry first, each as it was written.
+///
+/// A connection that ends without the last chunk was cut: the log could not be read further.
+#[utoipa::path(
+    get, path = "/api/audit/export", tag = "hivekeep", operation_id = "exportAudit",
+    params(AuditQuery, ExportQuery),
+    responses(
+        (
+            status = 200, description = "An entry a line.", body = String,
+            content_type = "application/x-ndjson",
+        ),
+        (status = 400, description = "The request is not valid.", body = ToolErrorBody),
+        (status = 422, description = "No audit log is kept.", body = ToolErrorBody),
+    ),
+)]
+pub(super) async fn export(
+    State(api): State<Arc<Api>>,
+    OperatorOnly(_): OperatorOnly,
+    QueryOf(query): QueryOf<AuditQuery>,
+    QueryOf(ExportQuery { after }): QueryOf<ExportQuery>,
+) -> Result<Response, ApiError> {
+    let filter = Filter { after, ..api.audit_filter(query)? };
+    let reader = api.audit_reader()?;
+    let (parts, wanted) = mpsc::channel(PARTS);
+    // Ends with the log, or when the client has gone.
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = send(&reader, filter, &parts) {
+            tracing::error!(%error, "an export of the audit log was cut");
+            let _gone = parts.blocking_send(Err(io::Error::other(error)));
+        }
+    });
+    let parts = futures::stream::unfold(wanted, |mut wanted| async move {
+        Some((wanted.recv().await?, wanted))
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    Ok((kind, Body::from_stream(parts.fuse())).into_response())
+}
+
+/// Reads and sends until the end, or until nobody wants more.
+fn send(
+    reader: &AuditReader,
+    filter: Filter,
+    parts: &mpsc::Sender<io::Result<Bytes>>,
+) -> Result<(), hivekeep_audit::Error> {
+    let _on_the_disk = reader.log.settle(SETTLING);
+    let mut part = Vec::with_capacity(PART_BYTES);
+    for entry in hivekeep_audit::entries(&reader.folder, filter)? {
+        let (_, line) = entry?;
+        part.extend_from_slice(line.as_bytes());
+        part.push(b'\n');
+        if part.len() >= PART_BYTES {
+            let full = std::mem::replace(&mut part, Vec::with_capacity(PART_BYTES));
+            if parts.blocking_send(Ok(full.into())).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    let _gone = parts.blocking_send(Ok(part.into()));
+    Ok(())
 }

@@ -9,7 +9,6 @@
 //! Each key has a stream of its own, `idempotency/<id>`, that is forgotten with it.
 
 mod kept;
-mod record;
 
 use std::{
     collections::HashMap,
@@ -32,10 +31,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{error::ApiError, published::ToolReason};
 use crate::codes;
-use record::{KeyState, Record};
+use kept::{KeyState, Record};
 
+pub(super) use kept::Begun;
 pub(super) use kept::{KeptOutcome, KeptRun};
-pub(super) use record::Begun;
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// Characters of a key.

@@ -14,11 +14,9 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    actors, approvals, artifacts, audit, events, grants, health, invoke, policy,
+    Api, approvals, artifacts, audit, events, grants, invoke, policy,
     published::{AnyErrorBody, PlainErrorBody},
-    sessions,
-    state::Api,
-    tools, toolsets,
+    sessions, status, tools, toolsets,
 };
 
 /// Name of the way to authenticate.
@@ -60,20 +58,20 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(sessions::resume))
         .routes(routes!(toolsets::list))
         .routes(routes!(toolsets::get))
-        .routes(routes!(actors::list))
+        .routes(routes!(status::actors))
         .routes(routes!(events::stream_events))
         .routes(routes!(events::socket))
         .routes(routes!(audit::list))
         .routes(routes!(audit::export))
         .routes(routes!(artifacts::list))
         .routes(routes!(artifacts::info))
-        .routes(routes!(artifacts::download::download))
+        .routes(routes!(artifacts::download))
         .routes(routes!(policy::rules, policy::add))
         .routes(routes!(policy::remove))
-        .routes(routes!(policy::explain::explain))
+        .routes(routes!(policy::explain))
         .routes(routes!(grants::list))
         .routes(routes!(grants::revoke))
-        .routes(routes!(health::health))
+        .routes(routes!(status::health))
         .split_for_parts();
     complete(&mut document);
     (routes, document)

@@ -9,15 +9,14 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
+    Api,
     decision::Judged,
     descriptor::{check_id, describe, registry_view, tool_id},
     error::ApiError,
-    extract::{BodyOf, PathOf, QueryOf, Reader},
+    extract::{BodyOf, CallScope, PathOf, QueryOf, Reader, ScopeQuery},
     published::{
         AnyErrorBody, PlainErrorBody, ToolBody, ToolErrorBody, ToolPayload, ToolReason, ToolsBody,
     },
-    scope::{CallScope, ScopeQuery},
-    state::Api,
 };
 use crate::{codes, doors::http::caller::HttpCaller};
 

@@ -1,4 +1,5 @@
-//! Conversion of a call's outcome into an answer, with the events of the call.
+//! Conversion of a call's outcome into an answer, with the events of the call and digests of its input and result.
+//! Another MCP server's result is converted block by block, nothing left out.
 
 use axum::{
     http::header,
@@ -6,17 +7,17 @@ use axum::{
 };
 use chrono::Utc;
 use hivekeep_kernel::{Effect, Layer, SessionId, ToolError};
-use hivekeep_policy::input_digest;
+use hivekeep_policy::{hexadecimal, input_digest};
 use hivekeep_ports::WaitingSummary;
 use hivekeep_registry::CallOutcome;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
-use super::{InvokeBody, foreign, run::ToolRun};
+use super::{InvokeBody, ToolRun};
 use crate::doors::{
     announce,
     http_api::{
         descriptor::{OWNER, read_only, risk, tool_id},
-        digest,
         error::ApiError,
         published::{
             PolicyResult, ResultContent, SourceKind, ToolErrorCode, ToolEventKind,
@@ -36,7 +37,7 @@ pub(super) struct CallNote {
 impl CallNote {
     pub(super) fn new(run: &ToolRun, session: SessionId, outcome: &CallOutcome) -> Self {
         let (spec, body) = (run.tool, &run.body);
-        let (shown, redacted) = digest::without(&run.input, &body.sensitive_input_fields);
+        let (shown, redacted) = without_fields(&run.input, &body.sensitive_input_fields);
         let named = body.correlation_id.clone().filter(|id| !id.is_empty());
         let common = ToolEventPayload {
             kind: ToolEventKind::CallStarted,
@@ -119,9 +120,9 @@ pub(super) fn success(
     beside: Beside,
     body: &InvokeBody,
 ) -> Response {
-    let (bytes, result_digest) = (json.len(), digest::of_result(&json));
+    let (bytes, result_digest) = (json.len(), result_digest(&json));
     let (content, structured) = match result {
-        ResultForm::Blocks(result) => foreign::parts(result),
+        ResultForm::Blocks(result) => foreign_parts(result),
         ResultForm::Json(result) => {
             (vec![text(excerpt::if_long(&result).unwrap_or(json))], Some(result))
         }
@@ -193,4 +194,126 @@ pub(super) fn failure(note: CallNote, error: ToolError, id: &str) -> ApiError {
     let events: Vec<Value> = events.iter().map(|event| json!(event)).collect();
     payload.details.insert("events".to_owned(), events.into());
     answer
+}
+
+/// Content and structured part of an MCP result.
+fn foreign_parts(mut result: Value) -> (Vec<ResultContent>, Option<Value>) {
+    let structured = result.get_mut("structuredContent").map(Value::take);
+    let blocks = match result.get_mut("content").map(Value::take) {
+        Some(Value::Array(blocks)) => blocks,
+        _ => Vec::new(),
+    };
+    (blocks.into_iter().map(content).collect(), structured)
+}
+
+fn content(mut block: Value) -> ResultContent {
+    let kind = match block["type"].as_str() {
+        Some("text") => "text",
+        Some("image") => "image",
+        Some("audio") => "audio",
+        _ => "mcp",
+    };
+    let mut text = |key: &str| match block.get_mut(key).map(Value::take) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    };
+    match kind {
+        "text" => ResultContent { kind, text: text("text"), data: None, mime_type: None },
+        "image" | "audio" => {
+            let (data, mime_type) = (text("data").map(Value::from), text("mimeType"));
+            ResultContent { kind, text: None, data, mime_type }
+        }
+        _ => ResultContent { kind, text: None, data: Some(block), mime_type: None },
+    }
+}
+
+/// Text in place of a value that is left out of a digest.
+const REDACTED: &str = "[REDACTED]";
+
+/// Digest of a result, of its JSON.
+pub(super) fn result_digest(json: &str) -> String {
+    format!("sha256:{}", hexadecimal(&Sha256::digest(json)))
+}
+
+/// The input without the values of these fields, at any depth, and which of them it had.
+fn without_fields(
+    input: &Map<String, Value>,
+    fields: &[String],
+) -> (Map<String, Value>, Vec<String>) {
+    let (mut input, mut found) = (input.clone(), Vec::new());
+    if !fields.is_empty() {
+        hide(&mut input, fields, &mut found);
+    }
+    (input, found)
+}
+
+fn hide(object: &mut Map<String, Value>, fields: &[String], found: &mut Vec<String>) {
+    for (key, value) in object {
+        if fields.iter().any(|field| field == key) {
+            *value = REDACTED.into();
+            if !found.contains(key) {
+                found.push(key.clone());
+            }
+        } else {
+            hide_in(value, fields, found);
+        }
+    }
+}
+
+fn hide_in(value: &mut Value, fields: &[String], found: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => hide(object, fields, found),
+        Value::Array(list) => list.iter_mut().for_each(|item| hide_in(item, fields, found)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_arrives() {
+        let result = json!({
+            "content": [
+                { "type": "text", "text": "hello" },
+                { "type": "image", "data": "AAAA", "mimeType": "image/png" },
+                { "type": "resource", "resource": { "uri": "x://y", "text": "whole" } },
+            ],
+            "structuredContent": { "count": 1 },
+        });
+        let (content, structured) = foreign_parts(result);
+        assert_eq!(structured, Some(json!({ "count": 1 })));
+        let [text, image, other] = content.try_into().expect("three");
+        assert_eq!((text.kind, text.text.as_deref()), ("text", Some("hello")));
+        assert_eq!((image.kind, image.data), ("image", Some(json!("AAAA"))));
+        assert_eq!(image.mime_type.as_deref(), Some("image/png"));
+        assert_eq!(other.kind, "mcp");
+        let block = other.data.expect("the block");
+        assert_eq!(
+            (&block["type"], &block["resource"]["text"]),
+            (&json!("resource"), &json!("whole"))
+        );
+    }
+
+    fn object(value: Value) -> Map<String, Value> {
+        value.as_object().expect("an object").clone()
+    }
+
+    #[test]
+    fn an_input_is_known_by_its_content_and_a_secret_is_left_out() {
+        let one = object(json!({ "a": 1, "b": { "c": [1.0, "x"] } }));
+        let same = object(json!({ "b": { "c": [1, "x"] }, "a": 1 }));
+        assert_eq!(input_digest(&one), input_digest(&same));
+        assert_ne!(input_digest(&one), input_digest(&object(json!({ "a": 2 }))));
+        let secret = |text: &str| object(json!({ "list": [{ "password": text }], "a": 1 }));
+        let fields = ["password".to_owned(), "other".to_owned()];
+        let (hidden, found) = without_fields(&secret("x"), &fields);
+        assert_eq!(found, ["password"]);
+        assert_eq!(input_digest(&hidden), input_digest(&without_fields(&secret("y"), &fields).0));
+        assert_ne!(input_digest(&secret("x")), input_digest(&secret("y")));
+        // The digest of the empty text, as published.
+        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(result_digest(""), empty);
+    }
 }
