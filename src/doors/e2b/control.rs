@@ -7,10 +7,8 @@ mod list;
 mod logs;
 mod metrics;
 mod network;
-mod pause;
 mod sandbox;
 mod snapshots;
-mod template;
 
 use std::sync::Arc;
 
@@ -24,10 +22,7 @@ use hivekeep_kernel::ToolError;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{
-    error::E2bError,
-    state::{E2b, Owner},
-};
+use super::{E2b, Owner, error::E2bError};
 use crate::codes;
 use sandbox::Sandbox;
 
@@ -35,12 +30,12 @@ pub(super) use sandbox::PUBLIC_PORTS;
 
 pub(super) use create::create;
 pub(super) use fork::fork;
+pub(super) use lifetime::{connect, pause, resume};
 pub(super) use lifetime::{refresh, set_timeout};
 pub(super) use list::{list, list_v2};
 pub(super) use logs::{logs, logs_v2};
 pub(super) use metrics::{metrics, metrics_of_many, metrics_of_this};
 pub(super) use network::update_network;
-pub(super) use pause::{connect, pause, resume};
 pub(super) use snapshots::{create_snapshot, delete_template, list_snapshots};
 
 /// Body of a request; one that is empty is as an empty object.

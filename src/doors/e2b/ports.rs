@@ -1,4 +1,6 @@
 //! Other ports of a sandbox than the data plane's: passed on over the workspace's link. Private unless asked.
+//!
+//! The code interpreter is started by the tool that runs code, the first time that its port is asked for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,17 +10,17 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use hivekeep_kernel::{CallCx, ToolError, User};
+use hivekeep_kernel::{CallCx, ToolError, User, WorkspaceId};
 use hivekeep_ports::{FoundWorkspace, WorkspacePorts};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    E2b, Owner,
+    access::TokenKind,
     control::PUBLIC_PORTS,
     error::{E2bError, Kind},
-    interpreter::INTERPRETER_PORT,
-    state::{E2b, Owner},
     target::{ENVD_PORT, SandboxPort},
-    tokens::TokenKind,
 };
 use crate::doors::{
     http::{
@@ -127,5 +129,39 @@ impl E2b {
     fn is_public(&self, found: &FoundWorkspace, port: u16) -> Result<bool, E2bError> {
         let runs_code = [INTERPRETER_PORT, ENVD_PORT].contains(&port);
         Ok(!runs_code && self.directory()?.has_label(found.id, PUBLIC_PORTS, "true"))
+    }
+}
+
+/// Port of the interpreter in the published system, and here.
+const INTERPRETER_PORT: u16 = 49_999;
+/// Tool that runs code, and starts what runs it.
+const INTERPRETER_TOOL: &str = "run_code";
+
+impl E2b {
+    /// Starts the interpreter of a sandbox where nothing listens on its port. That is a call of `run_code` without
+    /// code; who may not make such a call does not reach the port.
+    ///
+    /// # Errors
+    /// `no_interpreter` and others of the call.
+    async fn start_interpreter(
+        &self,
+        owner: &Owner,
+        ports: &dyn WorkspacePorts,
+        cx: &CallCx,
+        (workspace, id): (WorkspaceId, &str),
+    ) -> Result<(), E2bError> {
+        if !self.may(owner, INTERPRETER_TOOL) {
+            let why = format!("a policy denies `{INTERPRETER_TOOL}`");
+            return Err(E2bError::new(Kind::PermissionDenied, why));
+        }
+        match ports.dial(cx, workspace, INTERPRETER_PORT).await {
+            Err(error) if error.is(hivekeep_link::codes::PORT_CLOSED) => {
+                let place = format!("{}@{id}:~", self.options.user);
+                self.call(owner, INTERPRETER_TOOL, json!({ "code": "", "place": place })).await?;
+            }
+            Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
+        Ok(())
     }
 }

@@ -1,18 +1,33 @@
-//! Routes of both planes, by the published paths.
+//! Routes of both planes, by the published paths, and the admission of requests to them: whom the door serves, how many
+//! of whose at a time, and how large.
+//!
+//! ```text
+//! host ─▶ key, token or signature ─▶ place of its credential ─▶ body ─▶ route
+//! ```
 
 use std::sync::Arc;
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, State},
-    http::StatusCode,
-    middleware,
+    body::Body,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderValue, StatusCode, Uri, header, request::Parts},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
     routing::{delete, get, post, put},
 };
+use hivekeep_kernel::{PoolPlace, ToolError, User};
 use serde_json::{Value, json};
 
 use super::{
-    admit, control, error::E2bError, files, filesystem, ports, process, state::E2b, target::Target,
+    E2b, control,
+    error::{E2bError, Kind},
+    files, filesystem, ports, process,
+    target::Target,
+};
+use crate::doors::http::{
+    body::{self, BodyRefusal},
+    server,
 };
 
 pub(super) fn router(e2b: Arc<E2b>) -> Router {
@@ -38,12 +53,12 @@ pub(super) fn router(e2b: Arc<E2b>) -> Router {
         routes = routes.route(&path, post(control::connect));
     }
     routes
-        .fallback(admit::nothing_here)
-        .method_not_allowed_fallback(admit::nothing_here)
-        .layer(middleware::from_fn_with_state(e2b.clone(), admit::by_key))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(nothing_here)
+        .layer(middleware::from_fn_with_state(e2b.clone(), by_key))
         .merge(data_plane(&e2b))
         .layer(middleware::from_fn_with_state(e2b.clone(), ports::route))
-        .layer(middleware::from_fn_with_state(e2b.clone(), admit::admit))
+        .layer(middleware::from_fn_with_state(e2b.clone(), admit))
         // The gate of bodies bounds them.
         .layer(DefaultBodyLimit::disable())
         .with_state(e2b)
@@ -56,7 +71,7 @@ fn data_plane(e2b: &Arc<E2b>) -> Router<Arc<E2b>> {
         .route("/health", get(health))
         .route("/envs", get(envs))
         .route("/metrics", get(control::metrics_of_this))
-        .route(admit::FILES, get(files::download).post(files::upload))
+        .route(FILES, get(files::download).post(files::upload))
         .route("/files/compose", post(files::compose))
         .route(&process("List"), post(process::list))
         .route(&process("Start"), post(process::start))
@@ -75,8 +90,8 @@ fn data_plane(e2b: &Arc<E2b>) -> Router<Arc<E2b>> {
         .route(&files("CreateWatcher"), post(filesystem::create_watcher))
         .route(&files("GetWatcherEvents"), post(filesystem::get_watcher_events))
         .route(&files("RemoveWatcher"), post(filesystem::remove_watcher))
-        .method_not_allowed_fallback(admit::nothing_here)
-        .route_layer(middleware::from_fn_with_state(e2b.clone(), admit::by_token))
+        .method_not_allowed_fallback(nothing_here)
+        .route_layer(middleware::from_fn_with_state(e2b.clone(), by_token))
 }
 
 /// `GET /health`: whether the sandbox runs. Wakes none.
@@ -95,4 +110,97 @@ async fn health(State(e2b): State<Arc<E2b>>, target: Target) -> Result<StatusCod
 async fn envs(State(e2b): State<Arc<E2b>>, target: Target) -> Result<Json<Value>, E2bError> {
     let sandbox = e2b.sandbox(&target.owner, &target.id).await?;
     Ok(Json(json!(sandbox.env)))
+}
+
+/// Path of the contents of files, which URLs are signed for.
+const FILES: &str = "/files";
+/// Paths whose bodies are read as they come.
+const TAKES_STREAMS: [&str; 2] = [FILES, "/process.Process/StreamInput"];
+
+/// Serves allowed hosts; every answer leaves with the same headers.
+pub(super) async fn admit(State(e2b): State<Arc<E2b>>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let foreign = match e2b.named_by_host(&parts) {
+        Some(_) => None,
+        None => e2b.hosts.check(&parts.uri, &parts.headers).err(),
+    };
+    let mut answer = match foreign {
+        None => next.run(Request::from_parts(parts, body)).await,
+        Some(it) => E2bError::new(Kind::PermissionDenied, it.why()).into_response(),
+    };
+    let headers = answer.headers_mut();
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// Serves whoever has a key.
+async fn by_key(
+    State(e2b): State<Arc<E2b>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, E2bError> {
+    let (mut parts, body) = request.into_parts();
+    let owner = e2b.keyed(&parts.headers).await?;
+    let credential = owner.credential;
+    parts.extensions.insert(owner);
+    e2b.serve(User::Credential(credential), (parts, body), next).await
+}
+
+/// Serves whoever has the token of a sandbox, or an URL of a file that was signed with it.
+async fn by_token(
+    State(e2b): State<Arc<E2b>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, E2bError> {
+    let (mut parts, body) = request.into_parts();
+    let target = match parts.uri.path() == FILES {
+        true => e2b.file_target(&parts).await?,
+        false => e2b.target(&parts).await?,
+    };
+    let credential = target.owner.credential;
+    parts.extensions.insert(target);
+    e2b.serve(User::Credential(credential), (parts, body), next).await
+}
+
+impl E2b {
+    /// A place for a request; it is held for as long as the answer goes on.
+    ///
+    /// # Errors
+    /// With as many as there may be.
+    pub(super) fn place(&self, of: User) -> Result<PoolPlace, E2bError> {
+        Ok(self.requests.take(of).map_err(ToolError::from)?)
+    }
+
+    async fn serve(
+        &self,
+        user: User,
+        (parts, body): (Parts, Body),
+        next: Next,
+    ) -> Result<Response, E2bError> {
+        let place = self.place(user)?;
+        let request = match TAKES_STREAMS.contains(&parts.uri.path()) {
+            true => Request::from_parts(parts, body::limit_pauses(body, self.bodies.patience)),
+            false => self.bodies.weigh(user, Request::from_parts(parts, body)).await?,
+        };
+        Ok(server::hold_place(place, next.run(request).await))
+    }
+}
+
+impl From<BodyRefusal> for E2bError {
+    fn from(refused: BodyRefusal) -> Self {
+        let kind = match refused.status {
+            StatusCode::SERVICE_UNAVAILABLE => Kind::Unavailable,
+            StatusCode::PAYLOAD_TOO_LARGE => Kind::ResourceExhausted,
+            _ => Kind::InvalidArgument,
+        };
+        Self::new(kind, refused.why)
+    }
+}
+
+/// The answer of a path without a route.
+pub(super) async fn nothing_here(method: axum::http::Method, uri: Uri) -> E2bError {
+    let shown: String = uri.path().chars().take(80).collect();
+    E2bError::unsupported(&format!("{method} {shown}"))
 }

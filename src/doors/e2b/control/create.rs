@@ -14,11 +14,11 @@ use super::{
     BodyOf,
     network::NetworkConfig,
     sandbox::{AT_END, AUTO_RESUME, METADATA, PUBLIC_PORTS, REQUEST, Sandbox, TEMPLATE},
-    template::Template,
+    snapshots::Template,
 };
 use crate::doors::e2b::{
+    E2b, Owner,
     error::{E2bError, Kind},
-    state::{E2b, Owner},
 };
 
 /// Longest key of a request that is repeated.

@@ -6,11 +6,7 @@ use chrono::{DateTime, TimeZone as _, Utc};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::doors::e2b::{
-    error::E2bError,
-    state::{E2b, Owner},
-    tokens::TokenKind,
-};
+use crate::doors::e2b::{E2b, Owner, access::TokenKind, error::E2bError};
 
 /// Beginning of the labels that are a sandbox's metadata.
 pub(super) const METADATA: &str = "e2b.metadata.";

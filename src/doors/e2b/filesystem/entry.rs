@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::home::beside;
+use super::beside;
 use crate::doors::e2b::{
+    E2b,
     error::{E2bError, Kind},
-    state::E2b,
     target::Target,
 };
 

@@ -1,23 +1,25 @@
-//! Watches of folders: read by polling, or sent as a stream.
+//! Watches of folders: sent as a stream, or polled; how far a polled one has been read is kept here, since its clients
+//! do not know.
 
-mod polled;
-
-use std::sync::Arc;
-
-use axum::{extract::State, http::HeaderMap, response::Response};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::time::timeout;
-
-use crate::doors::e2b::{
-    call::part_of,
-    error::{E2bError, Kind},
-    rpc::{self, CallTimes, EnvelopeOf, StreamWriter},
-    state::E2b,
-    target::Target,
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-pub(in super::super) use polled::{Watchers, create_watcher, get_watcher_events, remove_watcher};
+use axum::{Json, extract::State, http::HeaderMap, response::Response};
+use hivekeep_kernel::{PoolPlace, SharedPool, User};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+use crate::doors::e2b::{
+    E2b,
+    error::{E2bError, Kind},
+    part_of,
+    rpc::{self, Answer, CallTimes, EnvelopeOf, MessageOf, StreamWriter},
+    target::Target,
+};
 
 /// Longest wait for a change.
 const WAIT_SECS: u64 = 25;
@@ -165,4 +167,97 @@ pub(in super::super) async fn watch_dir(
         let _left = e2b.unwatch(&target, &watch).await;
         (writer, outcome)
     })
+}
+
+/// Watches of all clients, of which one credential has half at most.
+const MOST_WATCHERS: usize = 4_096;
+/// Time after which one that nobody reads is forgotten; its guest has ended it by then.
+const WATCHER_UNREAD: Duration = Duration::from_secs(900);
+
+/// See the module. By sandbox and id.
+#[derive(Debug)]
+pub(in super::super) struct Watchers {
+    places: SharedPool,
+    all: Mutex<HashMap<(String, String), Polled>>,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self { places: SharedPool::new("CreateWatcher", MOST_WATCHERS), all: Mutex::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Polled {
+    watch: Watch,
+    read: Instant,
+    place: PoolPlace,
+}
+
+impl Watchers {
+    fn all(&self) -> MutexGuard<'_, HashMap<(String, String), Polled>> {
+        // Nothing between lock and unlock panics; were it so, the map still holds.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, of: User) -> Result<PoolPlace, E2bError> {
+        self.all().retain(|_, polled| polled.read.elapsed() < WATCHER_UNREAD);
+        let full = |_| E2bError::new(Kind::ResourceExhausted, "too many watches are polled");
+        self.places.take(of).map_err(full)
+    }
+
+    fn put(&self, sandbox: &str, watch: Watch, place: PoolPlace) {
+        let key = (sandbox.to_owned(), watch.id.clone());
+        self.all().insert(key, Polled { watch, read: Instant::now(), place });
+    }
+
+    fn take(&self, sandbox: &str, id: &str) -> Result<(Watch, PoolPlace), E2bError> {
+        let taken = self.all().remove(&(sandbox.to_owned(), id.to_owned()));
+        let none = || E2bError::new(Kind::NotFound, format!("watcher with id {id} not found"));
+        taken.map(|polled| (polled.watch, polled.place)).ok_or_else(none)
+    }
+}
+
+/// `CreateWatcher`: changes are kept until they are asked for.
+pub(in super::super) async fn create_watcher(
+    State(e2b): State<Arc<E2b>>,
+    target: Target,
+    MessageOf(message): MessageOf<WatchMessage>,
+) -> Answer {
+    let place = e2b.watchers.place(User::Credential(target.owner.credential))?;
+    let watch = e2b.begin(&target, message).await?;
+    let id = watch.id.clone();
+    e2b.watchers.put(&target.id, watch, place);
+    Ok(Json(json!({ "watcherId": id })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct WatcherMessage {
+    watcher_id: String,
+}
+
+/// `GetWatcherEvents`. Each change goes to one of two readers at a time.
+pub(in super::super) async fn get_watcher_events(
+    State(e2b): State<Arc<E2b>>,
+    target: Target,
+    MessageOf(WatcherMessage { watcher_id }): MessageOf<WatcherMessage>,
+) -> Answer {
+    let (mut watch, place) = e2b.watchers.take(&target.id, &watcher_id)?;
+    let events = e2b.changes(&target, &mut watch, 0).await;
+    if !events.as_ref().is_err_and(|error| error.kind == Kind::NotFound) {
+        e2b.watchers.put(&target.id, watch, place);
+    }
+    Ok(Json(json!({ "events": events? })))
+}
+
+/// `RemoveWatcher`.
+pub(in super::super) async fn remove_watcher(
+    State(e2b): State<Arc<E2b>>,
+    target: Target,
+    MessageOf(WatcherMessage { watcher_id }): MessageOf<WatcherMessage>,
+) -> Answer {
+    let (watch, _place) = e2b.watchers.take(&target.id, &watcher_id)?;
+    e2b.unwatch(&target, &watch).await?;
+    Ok(Json(json!({})))
 }

@@ -17,10 +17,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{ProcessItem, Selector};
 use crate::doors::e2b::{
-    call::part_of,
+    E2b,
     error::{E2bError, Kind},
+    part_of,
     rpc::{self, Answer, CallTimes, FrameStream, MessageOf, RpcError},
-    state::E2b,
     target::Target,
 };
 
