@@ -2,20 +2,15 @@
 //! stateless one of 2026-07-28. One handler serves both; which tools there are
 //! and what they do is the registry's.
 
-mod answer;
+pub(super) mod answer;
 mod boxed;
 mod calls;
-mod completions;
 mod documents;
 mod elicit;
-pub(super) mod excerpt;
-mod forms;
 mod listing;
 mod misfits;
-mod progress;
 mod prompts;
 mod receipts;
-mod small;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -54,10 +49,10 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
+pub use listing::{AUTO, small_listing};
 pub use listing::{ListingScope, ToolListing};
 pub use prompts::{PROMPTS, PromptAttachment, PromptParameter, PromptTemplate};
 pub use receipts::ReceiptTransport;
-pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
 pub(super) use wire::refusal_of;
 
@@ -141,7 +136,7 @@ struct Inside {
     /// Ends the notifications of changes of the list.
     telling: OnceLock<DropGuard>,
     /// Names that were looked up last to complete what is typed.
-    looked: ArcSwapOption<completions::LastLook>,
+    looked: ArcSwapOption<prompts::LastLook>,
 }
 
 impl McpHandler {

@@ -10,7 +10,6 @@
 //! session on the wire: all that carry the same token share one lasting session.
 
 mod kept_sessions;
-mod newcomers;
 mod owners;
 mod resumable;
 mod tolerance;
@@ -43,8 +42,7 @@ use super::{
     mcp::McpHandler,
 };
 use crate::{config::HttpOptions, credentials::Credentials};
-use newcomers::Newcomers;
-use owners::SessionOwners;
+use owners::{Newcomers, SessionOwners};
 use resumable::ResumableSessions;
 use tolerance::AnswerForm;
 

@@ -1,22 +1,23 @@
-//! Adapter of `tools/call`: a request of the dispatcher, made for as long as its client waits.
+//! Adapter of `tools/call`: a request of the dispatcher, made for as long as its client waits, with its progress as
+//! notifications to the client that asked for it.
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Door, Progress, RateClass, TraceContext};
+use hivekeep_kernel::{Door, Progress, ProgressUpdate, RateClass, TraceContext};
 use hivekeep_ports::ClientPrompt;
 use hivekeep_registry::{ApprovalRoute, CallRequest, DeferredOutcome};
 use rmcp::{
     ErrorData, RoleServer,
-    model::{CallToolRequestParams, CallToolResponse},
-    service::RequestContext,
+    model::{CallToolRequestParams, CallToolResponse, ProgressNotificationParam, ProgressToken},
+    service::{Peer, RequestContext},
 };
 use serde_json::json;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{SemaphorePermit, mpsc};
 
 use super::{
     HTTP_CALLS, McpHandler, Origin, answer,
     elicit::{self, RepeatedCall, RoundPrompt},
-    progress, tasks,
+    tasks,
     wire::{self, Ticket},
 };
 use crate::{codes, doors::result_form::content_of};
@@ -80,13 +81,13 @@ impl McpHandler {
             false => prompt.map(|it| Arc::new(it) as Arc<dyn ClientPrompt>),
         };
         let waits = !(asks && core.config.policy.approvals.elicitation);
-        let (relay, content) = (progress::Relay::of(&context), content_of(core, &request.name));
+        let (relay, content) = (Relay::of(&context), content_of(core, &request.name));
         let call = CallRequest {
             session,
             door: self.0.door,
             tool: request.name.into_owned(),
             args: request.arguments.unwrap_or_default(),
-            progress: relay.as_ref().map_or_else(Progress::default, progress::Relay::outlet),
+            progress: relay.as_ref().map_or_else(Progress::default, Relay::outlet),
             cancel: context.ct.clone(),
             timeout: None,
             view: self.0.view.clone(),
@@ -131,4 +132,62 @@ impl McpHandler {
 /// Trace context in the `_meta` of a request, where it is valid.
 pub(super) fn trace(context: &RequestContext<RoleServer>) -> Option<TraceContext> {
     TraceContext::parse(context.meta.get_traceparent()?, context.meta.get_tracestate())
+}
+
+/// Updates that wait for the client; more are lost.
+const UPDATES_WAITING: usize = 32;
+
+/// The way of one call's progress.
+pub(super) struct Relay {
+    outlet: Progress,
+    updates: mpsc::Receiver<ProgressUpdate>,
+    token: ProgressToken,
+    peer: Peer<RoleServer>,
+    last: f64,
+}
+
+impl Relay {
+    /// The relay of a request that asks for progress.
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        let token = context.meta.get_progress_token()?;
+        let (outlet, updates) = Progress::channel(UPDATES_WAITING);
+        Some(Self { outlet, updates, token, peer: context.peer.clone(), last: f64::NEG_INFINITY })
+    }
+
+    /// The sink of the call's progress.
+    pub(super) fn outlet(&self) -> Progress {
+        self.outlet.clone()
+    }
+
+    /// Drives the call and tells the client how far it is; all of it before the
+    /// answer.
+    async fn while_running<T>(mut self, call: impl Future<Output = T>) -> T {
+        let mut call = std::pin::pin!(call);
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                outcome = &mut call => break outcome,
+                Some(update) = self.updates.recv() => self.tell(update).await,
+            }
+        };
+        while let Ok(update) = self.updates.try_recv() {
+            self.tell(update).await;
+        }
+        outcome
+    }
+
+    async fn tell(&mut self, update: ProgressUpdate) {
+        // The protocol wants each value above the one before.
+        if update.done <= self.last {
+            return;
+        }
+        self.last = update.done;
+        let mut told = ProgressNotificationParam::new(self.token.clone(), update.done);
+        told.total = update.total;
+        if !update.message.is_empty() {
+            told.message = Some(update.message);
+        }
+        // A client that is gone hears nothing; its call is cancelled elsewhere.
+        let _gone = self.peer.notify_progress(told).await;
+    }
 }

@@ -9,21 +9,22 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use super::forms;
-use crate::{codes, doors::DaemonServices};
 use async_trait::async_trait;
 use hivekeep_kernel::{ApprovalId, SessionId, ToolError};
 use hivekeep_policy::{Approval, ApprovalAnswer, ApprovalState, Remember};
-use hivekeep_ports::{ClientPrompt, UserQuestion, UserReply};
+use hivekeep_ports::{ClientPrompt, UserQuestion, UserReply, form_schema};
 use hivekeep_registry::{CallOutcome, client_answer, client_question};
 use rmcp::{
     RoleServer,
     model::{
-        CallToolRequestParams, ElicitRequest, ElicitResult, ElicitationAction, InputRequest,
-        InputRequiredResult, InputResponses, ProtocolVersion,
+        CallToolRequestParams, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
+        InputRequest, InputRequiredResult, InputResponses, ProtocolVersion,
     },
     service::{ElicitationMode, Peer, RequestContext},
 };
+use serde_json::{Value, json};
+
+use crate::{codes, doors::DaemonServices};
 
 /// Person at a client that answers requests of the server.
 #[derive(Debug)]
@@ -40,8 +41,8 @@ impl PeerPrompt {
 #[async_trait]
 impl ClientPrompt for PeerPrompt {
     async fn ask(&self, _: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
-        match self.0.create_elicitation(forms::form(question)?).await {
-            Ok(result) => forms::reply(question, &result),
+        match self.0.create_elicitation(form(question)?).await {
+            Ok(result) => reply(question, &result),
             Err(error) => {
                 tracing::info!(%error, "the client did not ask");
                 None
@@ -83,9 +84,9 @@ fn held<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
 #[async_trait]
 impl ClientPrompt for RoundPrompt {
     async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
-        let ahead = held(&self.replies).remove(forms::key(question));
+        let ahead = held(&self.replies).remove(key(question));
         let ahead = ahead.and_then(|reply| serde_json::from_value(reply).ok());
-        if let Some(reply) = ahead.and_then(|result| forms::reply(question, &result)) {
+        if let Some(reply) = ahead.and_then(|result| reply(question, &result)) {
             return Some(reply);
         }
         // A call asks one question at a time: the next question is for the next round.
@@ -141,9 +142,9 @@ pub(super) async fn repeated(
     })?;
     let question = found.question.clone().unwrap_or_else(|| client_question(&found));
     let result: Option<ElicitResult> = match request.input_responses.as_ref() {
-        Some(replies) => replies
-            .get(forms::key(&question))
-            .and_then(|it| serde_json::from_value(it.clone()).ok()),
+        Some(replies) => {
+            replies.get(key(&question)).and_then(|it| serde_json::from_value(it.clone()).ok())
+        }
         None => None,
     };
     // Without an answer the question is asked again.
@@ -151,7 +152,7 @@ pub(super) async fn repeated(
     if found.state != ApprovalState::Pending {
         return Ok(RepeatedCall::Answered);
     }
-    let Some(reply) = forms::reply(&question, &result) else {
+    let Some(reply) = reply(&question, &result) else {
         return match result.action {
             ElicitationAction::Accept => Ok(RepeatedCall::First),
             _ => Ok(RepeatedCall::FormClosed),
@@ -192,13 +193,136 @@ pub(super) async fn required(
         (Ok(_), Some((id, question))) => (*id, question.clone()),
         _ => return None,
     };
-    let request = InputRequest::Elicitation(ElicitRequest::new(forms::form(&question)?));
+    let request = InputRequest::Elicitation(ElicitRequest::new(form(&question)?));
     let used = std::mem::take(&mut *held(&round.used));
     for earlier in used {
         if let Err(error) = core.dispatcher.policy().approvals().give_back(earlier).await {
             tracing::warn!(%error, id = %earlier, "an approval is used up though its call comes again");
         }
     }
-    let requests = BTreeMap::from([(forms::key(&question).to_owned(), request)]);
+    let requests = BTreeMap::from([(key(&question).to_owned(), request)]);
     Some(InputRequiredResult::new(Some(requests), Some(id.to_string())))
+}
+
+/// Key of a form without a name of its own, among those of one answer.
+const FORM_KEY: &str = "answer";
+const CHOICE_FIELD: &str = "choice";
+const TEXT_FIELD: &str = "text";
+
+/// Key of a question's form.
+pub(super) fn key(question: &UserQuestion) -> &str {
+    question.form_name.as_deref().unwrap_or(FORM_KEY)
+}
+
+/// A question as a form: its fields, or a choice, a text, or both.
+pub(super) fn form(question: &UserQuestion) -> Option<ElicitRequestParams> {
+    let schema = match question.fields.is_empty() {
+        true => simple_schema(question),
+        false => form_schema(&question.fields),
+    };
+    let params = json!({ "mode": "form", "message": question.question, "requestedSchema": schema });
+    serde_json::from_value(params)
+        .inspect_err(|error| tracing::error!(%error, "a question is not a form"))
+        .ok()
+}
+
+fn simple_schema(question: &UserQuestion) -> Value {
+    let mut properties = serde_json::Map::new();
+    let options = &question.options;
+    if !options.is_empty() {
+        let choice = match question.multi_select {
+            true => {
+                json!({ "type": "array", "title": "Choose", "items": { "type": "string", "enum": options } })
+            }
+            false => json!({ "type": "string", "title": "Choose", "enum": options }),
+        };
+        properties.insert(CHOICE_FIELD.to_owned(), choice);
+    }
+    if question.free_text {
+        let about = question.placeholder.as_deref().unwrap_or("Your answer");
+        properties.insert(
+            TEXT_FIELD.to_owned(),
+            json!({ "type": "string", "title": "Answer", "description": about }),
+        );
+    }
+    let required: Vec<_> = match question.free_text && !options.is_empty() {
+        true => Vec::new(),
+        false => properties.keys().cloned().collect(),
+    };
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+/// A person's reply; none of one who closed the form. A form that was declined chooses nothing.
+pub(super) fn reply(question: &UserQuestion, result: &ElicitResult) -> Option<UserReply> {
+    let content = match result.action {
+        ElicitationAction::Accept => result.content.as_ref()?,
+        ElicitationAction::Decline => return Some(UserReply::default()),
+        _ => return None,
+    };
+    if !question.fields.is_empty() {
+        let reply = UserReply { values: content.as_object()?.clone(), ..UserReply::default() };
+        return question.takes(&reply).is_ok().then_some(reply);
+    }
+    let chosen = match content.get(CHOICE_FIELD) {
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(one)) => vec![one.as_str()],
+        _ => Vec::new(),
+    };
+    let place = |one: &str| question.options.iter().position(|option| option == one);
+    let selected: Option<Vec<_>> = chosen.into_iter().map(place).collect();
+    let text = content.get(TEXT_FIELD).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let text = text.map(str::to_owned);
+    let reply = UserReply { selected: selected?, text, ..UserReply::default() };
+    question.takes(&reply).is_ok().then_some(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(options: &[&str], free_text: bool, multi_select: bool) -> UserQuestion {
+        UserQuestion {
+            question: "Which?".to_owned(),
+            options: options.iter().map(|one| (*one).to_owned()).collect(),
+            free_text,
+            multi_select,
+            ..UserQuestion::default()
+        }
+    }
+
+    #[test]
+    fn every_question_is_a_form_and_only_its_replies_are_taken() {
+        let accepted = |content: Value| {
+            serde_json::from_value::<ElicitResult>(
+                json!({ "action": "accept", "content": content }),
+            )
+            .expect("a result")
+        };
+        let said = |selected: &[usize], text: Option<&str>| {
+            Some(UserReply {
+                selected: selected.to_vec(),
+                text: text.map(str::to_owned),
+                ..UserReply::default()
+            })
+        };
+        for (question, content, expected) in [
+            (question(&["a", "b"], false, false), json!({ "choice": "b" }), said(&[1], None)),
+            (
+                question(&["a", "b"], false, true),
+                json!({ "choice": ["b", "a"] }),
+                said(&[1, 0], None),
+            ),
+            (question(&["a", "b"], true, false), json!({ "text": "x" }), said(&[], Some("x"))),
+            (question(&[], true, false), json!({ "text": "x" }), said(&[], Some("x"))),
+            (question(&["a", "b"], false, false), json!({ "choice": "c" }), None),
+            (question(&["a", "b"], false, false), json!({ "choice": "a", "text": "x" }), None),
+        ] {
+            assert!(form(&question).is_some(), "{question:?}");
+            assert_eq!(reply(&question, &accepted(content.clone())), expected, "{content}");
+        }
+        let declined = serde_json::from_value(json!({ "action": "decline" })).expect("a result");
+        assert_eq!(reply(&question(&["a"], false, false), &declined), said(&[], None));
+        let closed = serde_json::from_value(json!({ "action": "cancel" })).expect("a result");
+        assert_eq!(reply(&question(&["a"], false, false), &closed), None);
+    }
 }

@@ -18,7 +18,7 @@ use rmcp::{
 };
 use serde::Serialize;
 
-use super::{McpHandler, answer, forms};
+use super::{McpHandler, answer, elicit};
 use crate::doors::result_form::{ContentOf, content_of};
 
 /// Interval between questions for a task that clients are asked to keep.
@@ -68,7 +68,7 @@ impl McpHandler {
             let result = serde_json::from_value(response.clone()).map_err(|error| {
                 ErrorData::invalid_params(format!("the response to {key}: {error}"), None)
             })?;
-            let reply = forms::reply(&question, &result);
+            let reply = elicit::reply(&question, &result);
             deferred.reply(session, id, key, reply).map_err(refused)?;
         }
         Ok(())
@@ -115,7 +115,7 @@ fn payload(
         DeferredStatus::Cancelled => TaskPayload::Cancelled,
         DeferredStatus::Asks(questions) => {
             let forms = questions.iter().filter_map(|(id, question)| {
-                let form = ElicitRequest::new(forms::form(question)?);
+                let form = ElicitRequest::new(elicit::form(question)?);
                 Some((id.to_string(), InputRequest::Elicitation(form)))
             });
             let input_requests: InputRequests = forms.collect();

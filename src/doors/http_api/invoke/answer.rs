@@ -24,7 +24,7 @@ use crate::doors::{
             ToolEventPayload, ToolInvokeResponse, ToolResultPayload,
         },
     },
-    mcp::excerpt,
+    mcp::answer::excerpt_if_long,
     result_form::ResultForm,
 };
 
@@ -124,7 +124,7 @@ pub(super) fn success(
     let (content, structured) = match result {
         ResultForm::Blocks(result) => foreign_parts(result),
         ResultForm::Json(result) => {
-            (vec![text(excerpt::if_long(&result).unwrap_or(json))], Some(result))
+            (vec![text(excerpt_if_long(&result).unwrap_or(json))], Some(result))
         }
     };
     let (content, metadata) = beside.with(content, body);
