@@ -7,13 +7,10 @@
 //! cookie of this door, and the answers of one origin set no cookie for another.
 
 mod access;
-mod answer;
 pub(in crate::doors) mod cookies;
 mod host;
 mod public;
 mod request;
-mod sign;
-mod urls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,9 +32,9 @@ use crate::{
     config::{HttpOptions, PortUrlOptions},
     credentials::Credentials,
 };
+use cookies::LinkKey;
+use host::Urls;
 use public::PublicPorts;
-use sign::LinkKey;
-use urls::Urls;
 
 /// State of the door, shared by its requests.
 struct PortDoor {

@@ -11,7 +11,11 @@ use chrono::Utc;
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_ports::FoundWorkspace;
 
-use super::{PortDoor, cookies, host::PortHost, sign::PortLink, urls::TOKEN_PARAMETER};
+use super::{
+    PortDoor,
+    cookies::{self, PortLink},
+    host::{PortHost, TOKEN_PARAMETER},
+};
 use crate::{
     credentials,
     doors::http::caller::{self, HttpCaller},
