@@ -1,13 +1,11 @@
 //! The control door: what the command line asks of a running daemon. Requests
 //! and replies are JSON lines; requests of one connection run side by side.
 
-mod artifacts;
 mod backup;
-mod events;
 mod messages;
-mod metrics;
 mod policy;
 mod requests;
+mod stores;
 
 use std::{io, sync::Arc, time::Duration};
 

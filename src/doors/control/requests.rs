@@ -11,12 +11,13 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, artifacts, backup, events,
-    metrics, policy,
+    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, backup, policy, stores,
 };
-use crate::codes;
-use crate::credentials::CredentialRow;
-use crate::doors::{DaemonServices, announce};
+use crate::{
+    codes,
+    credentials::CredentialRow,
+    doors::{DaemonServices, announce},
+};
 
 /// States of an actor that a person should look at, by their first word. Any
 /// other word is the actor's own and no trouble.
@@ -56,12 +57,14 @@ pub(super) async fn answer(
         ControlMethod::Policy(wanted) => policy::rules(core, uid, wanted).await,
         ControlMethod::Approvals(wanted) => policy::approvals(core, uid, wanted, outlet).await,
         ControlMethod::Backup { disks } => backup::make(core, disks, outlet).await,
-        ControlMethod::Artifacts {} => artifacts::list(core),
-        ControlMethod::Artifact { artifact } => artifacts::send(core, artifact, outlet).await,
-        ControlMethod::RemoveArtifact { artifact } => artifacts::remove(core, artifact).await,
-        ControlMethod::Metrics { since } => metrics::count(core, since).await,
-        ControlMethod::MetricsExport { since } => metrics::export(core, since, outlet).await,
-        ControlMethod::Events { from, follow } => events::tell(core, from, follow, outlet).await,
+        ControlMethod::Artifacts {} => stores::list_artifacts(core),
+        ControlMethod::Artifact { artifact } => stores::send_artifact(core, artifact, outlet).await,
+        ControlMethod::RemoveArtifact { artifact } => stores::remove_artifact(core, artifact).await,
+        ControlMethod::Metrics { since } => stores::count_metrics(core, since).await,
+        ControlMethod::MetricsExport { since } => stores::export_metrics(core, since, outlet).await,
+        ControlMethod::Events { from, follow } => {
+            stores::tell_events(core, from, follow, outlet).await
+        }
         // Done by the caller, once this answer is on its way.
         ControlMethod::Stop { workspaces } => {
             tracing::info!(uid, ?workspaces, "asked to stop");
