@@ -1,7 +1,6 @@
 //! The front doors. They translate between a wire and the registry's dispatcher,
 //! and know no word of what the tools do.
 
-mod announce;
 pub mod control;
 #[cfg(feature = "full")]
 pub mod e2b;
@@ -26,7 +25,6 @@ pub mod plain;
 pub mod ports;
 #[cfg(feature = "full")]
 pub(crate) mod proxy;
-pub mod rate;
 mod result_form;
 pub mod seats;
 mod shared;

@@ -7,11 +7,9 @@
 //! Each subscription is a task with a position of its own, which waits for its client alone: a client that
 //! reads slowly falls behind, is told what it missed, and slows nobody.
 
-mod channel;
 mod client;
 mod follow;
 mod frame;
-mod process;
 
 use std::{
     collections::HashMap,

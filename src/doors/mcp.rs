@@ -59,9 +59,9 @@ pub(super) use wire::refusal_of;
 use super::{
     DaemonServices,
     http::caller::{HttpCaller, LastingSessions},
+    incoming::RateBuckets,
     lines::LineReader,
     mcp_http::KeptClients,
-    rate::RateBuckets,
 };
 use crate::families;
 use receipts::Receipts;

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     codes,
     credentials::CredentialRow,
-    doors::{DaemonServices, announce},
+    doors::{DaemonServices, result_form::announcement},
 };
 
 /// States of an actor that a person should look at, by their first word. Any
@@ -96,7 +96,7 @@ fn waiting(core: &DaemonServices, started_by: &[i32]) -> Vec<String> {
     let sessions = core.parents.sessions(started_by).into_iter();
     sessions
         .filter_map(|session| waiting.of(session))
-        .map(|it| announce::line(&it, Utc::now()))
+        .map(|it| announcement(&it, Utc::now()))
         .collect()
 }
 

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::{
         config::Config,
-        doors::{incoming::MessageRoom, rate::RateBuckets},
+        doors::incoming::{MessageRoom, RateBuckets},
     };
 
     /// Every door takes a MiB at once.

@@ -28,8 +28,7 @@ use tokio::{
 
 use crate::doors::{
     DaemonServices,
-    incoming::{MessageRoom, ReservedRoom, SHORT_BYTES},
-    rate::{LARGE_BYTES, MessageCost, RateBuckets},
+    incoming::{LARGE_BYTES, MessageCost, MessageRoom, RateBuckets, ReservedRoom, SHORT_BYTES},
 };
 
 /// The bounds of bodies at one door, and what they are paid from.

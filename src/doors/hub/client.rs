@@ -13,11 +13,8 @@ use tokio::{
 };
 
 use super::{
-    Hub,
-    channel::HubChannel,
-    follow,
-    frame::{HeardFrame, ToldFrame},
-    process,
+    Hub, follow,
+    frame::{HeardFrame, HubChannel, ToldFrame},
 };
 use crate::doors::http::caller::HttpCaller;
 
@@ -166,7 +163,7 @@ pub(super) struct Follower {
 impl Follower {
     async fn run(self, channel: HubChannel) -> String {
         let followed = match channel {
-            HubChannel::Process(id) => process::follow(&self, id).await,
+            HubChannel::Process(id) => follow::process(&self, id).await,
             channel => follow::events(&self, channel).await,
         };
         if let Err(error) = followed {

@@ -22,8 +22,10 @@ use serde_json::{Value, json};
 use crate::{
     codes,
     doors::{
-        announce, plain,
-        result_form::{ContentOf, ResultForm},
+        plain,
+        result_form::{
+            ANNOUNCEMENT_FIELD, ContentOf, ResultForm, announcement, announcement_field,
+        },
     },
 };
 
@@ -51,9 +53,9 @@ pub(super) fn of(
     answer.content.extend(outcome.notices.into_iter().map(ContentBlock::text));
     if let Some(waits) = &outcome.waiting {
         let now = Utc::now();
-        answer.content.push(ContentBlock::text(announce::line(waits, now)));
+        answer.content.push(ContentBlock::text(announcement(waits, now)));
         let meta = answer.meta.get_or_insert_default();
-        meta.0.insert(announce::FIELD.to_owned(), announce::field(waits, now));
+        meta.0.insert(ANNOUNCEMENT_FIELD.to_owned(), announcement_field(waits, now));
     }
     Ok(answer)
 }

@@ -37,9 +37,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::doors::{
-    incoming::ReservedRoom,
+    incoming::{MessageCost, RateBuckets, ReservedRoom},
     lines::{LineOutcome, LineReader},
-    rate::{MessageCost, RateBuckets},
 };
 pub(in crate::doors) use parse::refusal_of;
 use parse::{Parsed, Work, parse, refusal, refuse_excessive, too_long};

@@ -15,7 +15,6 @@ use sha2::{Digest, Sha256};
 
 use super::{InvokeBody, ToolRun};
 use crate::doors::{
-    announce,
     http_api::{
         descriptor::{OWNER, read_only, risk, tool_id},
         error::ApiError,
@@ -25,7 +24,7 @@ use crate::doors::{
         },
     },
     mcp::answer::excerpt_if_long,
-    result_form::ResultForm,
+    result_form::{ANNOUNCEMENT_FIELD, ResultForm, announcement, announcement_field},
 };
 
 /// Fields that all events of a call have.
@@ -105,8 +104,8 @@ impl Beside {
         }
         if let Some(waits) = &self.waiting {
             let now = Utc::now();
-            content.push(text(announce::line(waits, now)));
-            metadata.insert(announce::FIELD.to_owned(), announce::field(waits, now));
+            content.push(text(announcement(waits, now)));
+            metadata.insert(ANNOUNCEMENT_FIELD.to_owned(), announcement_field(waits, now));
         }
         (content, metadata)
     }

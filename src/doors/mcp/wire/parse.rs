@@ -12,10 +12,12 @@ use serde_json::{Value, error::Category, json};
 use tokio::task::JoinHandle;
 use tokio_util::{bytes::BytesMut, codec::Decoder};
 
-use crate::codes;
-use crate::doors::{
-    mcp::misfits,
-    rate::{LARGE_BYTES, MAX_VALUES},
+use crate::{
+    codes,
+    doors::{
+        incoming::{LARGE_BYTES, MAX_VALUES},
+        mcp::misfits,
+    },
 };
 
 /// Kind of a line.
