@@ -23,6 +23,7 @@ mod openapi;
 mod policy;
 mod published;
 mod sessions;
+mod state;
 mod status;
 mod tools;
 mod toolsets;
@@ -56,7 +57,7 @@ use super::{
 };
 use error::ApiError;
 use idempotency::IdempotencyKeys;
-use sessions::HeldSessions;
+use state::{Api, HeldSessions};
 
 /// Opens the door.
 ///
@@ -97,27 +98,6 @@ fn router(api: Arc<Api>) -> Router {
         .method_not_allowed_fallback(other_method)
         .layer(middleware::from_fn_with_state(api.clone(), admit))
         .with_state(api)
-}
-
-/// State of the handlers.
-struct Api {
-    core: Arc<DaemonServices>,
-    hosts: AllowedHosts,
-    bodies: BodyGate,
-    /// Requests at a time, streams of events not counted.
-    requests: SharedPool,
-    /// Streams of events at a time.
-    streams: SharedPool,
-    /// Sessions of callers that name none.
-    lasting: LastingSessions,
-    /// Sessions that callers have named.
-    held: HeldSessions,
-    keys: IdempotencyKeys,
-    /// Readers of the audit log at a time.
-    audit_readers: Arc<Semaphore>,
-    search: Option<Arc<dyn ToolSearch>>,
-    /// Ends the streams when the door closes.
-    end: CancellationToken,
 }
 
 /// Routes below which answers go on for as long as their clients stay.

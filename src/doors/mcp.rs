@@ -11,6 +11,7 @@ mod listing;
 mod misfits;
 mod prompts;
 mod receipts;
+mod small;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -49,10 +50,10 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
-pub use listing::{AUTO, small_listing};
 pub use listing::{ListingScope, ToolListing};
 pub use prompts::{PROMPTS, PromptAttachment, PromptParameter, PromptTemplate};
 pub use receipts::ReceiptTransport;
+pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
 pub(super) use wire::refusal_of;
 

@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
     error::ApiError,
     extract::{BodyOf, OperatorOnly, PathOf, QueryOf, Reader},
     published::{AnyErrorBody, PlainErrorBody, ToolErrorBody},
+    state::Api,
 };
 use crate::{codes, credentials::CredentialScope, doors::http::caller::HttpCaller};
 

@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
     error::ApiError,
     extract::{PathOf, QueryOf, Reader},
     published::{PlainErrorBody, ToolErrorBody, ToolReason},
+    state::Api,
 };
 use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
 

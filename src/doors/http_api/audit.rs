@@ -19,10 +19,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
     error::ApiError,
     extract::{OperatorOnly, QueryOf},
     published::{ToolErrorBody, ToolReason},
+    state::Api,
 };
 use crate::codes;
 

@@ -6,12 +6,12 @@ use hivekeep_registry::{DecisionRequest, DecisionView, ToolEntry};
 use serde_json::Value;
 
 use super::{
-    Api,
     error::ApiError,
     extract::CallScope,
     published::{
         PolicyResult, PublishedMode, ToolAvailability, ToolDecision, ToolReason, ToolVerdict,
     },
+    state::Api,
 };
 
 /// A decision, as a tool shows it.

@@ -19,10 +19,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    Api,
     error::ApiError,
     extract::{QueryOf, Reader},
     published::{PlainErrorBody, ToolErrorBody, ToolReason},
+    state::Api,
 };
 use crate::doors::{
     event_feed::{EventFeed, EventFilter, FeedItem},

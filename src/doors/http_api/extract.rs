@@ -14,7 +14,7 @@ use hivekeep_registry::{SessionRow, ToolView};
 use serde::{Deserialize, de::DeserializeOwned};
 use utoipa::IntoParams;
 
-use super::{Api, error::ApiError, published::ToolReason};
+use super::{error::ApiError, published::ToolReason, state::Api};
 use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
 
 /// A caller of any scope.

@@ -9,11 +9,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     approvals::approver,
     error::ApiError,
     extract::{OperatorOnly, PathOf},
     published::{PlainErrorBody, ToolErrorBody},
+    state::Api,
 };
 use crate::codes;
 

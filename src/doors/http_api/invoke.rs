@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     descriptor::tool_id,
     error::ApiError,
     extract::{BodyOf, CallScope, PathOf, QueryOf, ScopeQuery, Worker},
     idempotency::{BODY_BYTES, Begun, KeptOutcome, KeptRun},
     published::{AnyErrorBody, ToolErrorBody, ToolInvokeResponse, ToolReason},
+    state::Api,
 };
 use crate::{
     codes,

@@ -14,9 +14,11 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, approvals, artifacts, audit, events, grants, invoke, policy,
+    approvals, artifacts, audit, events, grants, invoke, policy,
     published::{AnyErrorBody, PlainErrorBody},
-    sessions, status, tools, toolsets,
+    sessions,
+    state::Api,
+    status, tools, toolsets,
 };
 
 /// Name of the way to authenticate.

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     approvals::approver,
     decision::shown,
     error::ApiError,
@@ -19,6 +18,7 @@ use super::{
         AnyErrorBody, PlainErrorBody, PublishedMode, ToolErrorBody, ToolReason, ToolVerdict,
     },
     sessions::word,
+    state::Api,
 };
 use crate::codes;
 

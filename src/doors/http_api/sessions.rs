@@ -1,31 +1,21 @@
 //! Sessions over HTTP: opened, listed, looked at, stopped, resumed.
-//!
-//! They have no connection: a session counts as attached for some time after the last request that named it. Then it is
-//! left, and ends by the grace time of sessions.
 
 mod binding;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
-use futures::FutureExt as _;
-use hivekeep_kernel::{Door, SessionId, ToolError};
-use hivekeep_registry::{Attachment, OpenSession, SessionRow, SessionState, SessionsHandle};
+use hivekeep_kernel::Door;
+use hivekeep_registry::{OpenSession, SessionRow, SessionState};
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     error::ApiError,
     extract::{BodyOf, PathOf, Reader, Worker},
     published::{AnyErrorBody, PlainErrorBody, ToolErrorBody},
+    state::Api,
 };
 use crate::{
     credentials::CredentialScope,
@@ -252,63 +242,4 @@ pub(super) async fn resume(
         touched => touched?,
     }
     api.shown(&caller, &id)
-}
-
-/// Interval between two looks for sessions that were left, at most.
-const SWEEP_EVERY: Duration = Duration::from_secs(15);
-
-/// The attachments. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct HeldSessions {
-    sessions: SessionsHandle,
-    idle: Duration,
-    /// No more than there are sessions.
-    held: Arc<Mutex<HashMap<SessionId, (Attachment, Instant)>>>,
-}
-
-impl HeldSessions {
-    pub(super) fn new(sessions: SessionsHandle, idle: Duration) -> Self {
-        Self { sessions, idle, held: Arc::default() }
-    }
-
-    /// Holds a session that was just opened.
-    pub(super) fn keep(&self, attachment: Attachment) {
-        self.lock().insert(attachment.session, (attachment, Instant::now()));
-    }
-
-    /// Notes a request that names a session, and attaches to it if it was left.
-    ///
-    /// # Errors
-    /// `session_unknown`, `session_ended`, `actor_unavailable`.
-    pub(super) async fn touch(&self, session: SessionId) -> Result<(), ToolError> {
-        if let Some((attachment, last)) = self.lock().get_mut(&session)
-            && attachment.over().now_or_never().is_none()
-        {
-            *last = Instant::now();
-            return Ok(());
-        }
-        let attachment = self.sessions.attach(session).await?;
-        self.keep(attachment);
-        Ok(())
-    }
-
-    /// Lets go of those that nobody has named for a while, until the door closes.
-    pub(super) fn sweep_until(&self, end: CancellationToken) {
-        let held = self.clone();
-        tokio::spawn(async move {
-            let every = (held.idle / 4).clamp(Duration::from_millis(100), SWEEP_EVERY);
-            while end.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
-                let idle = held.idle;
-                held.lock().retain(|_, (attachment, last)| {
-                    last.elapsed() < idle && attachment.over().now_or_never().is_none()
-                });
-            }
-            held.lock().clear();
-        });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, (Attachment, Instant)>> {
-        // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

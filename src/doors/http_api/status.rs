@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Api, error::ApiError, extract::Reader};
+use super::{error::ApiError, extract::Reader, state::Api};
 use crate::credentials::CredentialScope;
 
 /// The actors, each below the one that supervises it.

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     decision::Judged,
     descriptor::{check_id, describe, registry_view, tool_id},
     error::ApiError,
@@ -17,6 +16,7 @@ use super::{
     published::{
         AnyErrorBody, PlainErrorBody, ToolBody, ToolErrorBody, ToolPayload, ToolReason, ToolsBody,
     },
+    state::Api,
 };
 use crate::{codes, doors::http::caller::HttpCaller};
 

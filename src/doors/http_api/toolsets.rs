@@ -12,11 +12,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     descriptor::{check_id, registry_view, tool_id, toolset_id},
     error::ApiError,
     extract::{PathOf, Reader},
     published::{AnyErrorBody, ToolErrorBody, ToolReason},
+    state::Api,
 };
 
 /// Toolsets of the configuration, by their names.

@@ -14,11 +14,11 @@ use super::approver;
 use crate::doors::{
     http::caller::HttpCaller,
     http_api::{
-        Api,
         descriptor::tool_id,
         error::ApiError,
         extract::{BodyOf, PathOf, QueryOf, ScopeQuery, Worker},
         published::{AnyErrorBody, ToolErrorBody, ToolReason},
+        state::Api,
     },
 };
 

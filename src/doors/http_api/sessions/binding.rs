@@ -8,14 +8,11 @@ use hivekeep_kernel::{Layer, ToolError, User};
 use hivekeep_policy::SessionProfile;
 use hivekeep_registry::{SessionRow, SessionState};
 
-use super::OpenSessionBody;
-use crate::{
-    codes,
-    doors::{
-        http::caller::HttpCaller,
-        http_api::{Api, error::ApiError, published::ToolReason},
-    },
+use super::{
+    super::{error::ApiError, published::ToolReason, state::Api},
+    OpenSessionBody,
 };
+use crate::{codes, doors::http::caller::HttpCaller};
 
 /// Characters of an agent's name.
 const NAME_CHARS: usize = 120;
