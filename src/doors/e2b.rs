@@ -19,16 +19,13 @@ mod ports;
 mod process;
 mod routes;
 mod rpc;
+mod state;
 mod target;
 
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Door, SessionId, SharedPool, ToolError, User};
-use hivekeep_ports::Tools as _;
-use hivekeep_registry::ToolView;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use hivekeep_kernel::{Door, SharedPool};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -41,15 +38,10 @@ use super::{
         server::ServerBounds,
     },
     proxy::Tunnels,
-    tool_calls::{CallOrigin, part_of},
-};
-use crate::{
-    config::E2bOptions,
-    credentials::{CredentialRow, CredentialScope},
 };
 use access::AccessTokens;
-use error::E2bError;
 use filesystem::{Homes, Watchers};
+use state::{E2b, Owner};
 
 /// Attempts, a second apart, to remove what an ended daemon has left.
 const TIDY_ATTEMPTS: u32 = 120;
@@ -103,120 +95,5 @@ async fn tidy(e2b: Arc<E2b>, owners: Vec<Owner>) {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-    }
-}
-
-/// State of the handlers.
-struct E2b {
-    core: Arc<DaemonServices>,
-    options: E2bOptions,
-    hosts: AllowedHosts,
-    bodies: BodyGate,
-    /// Requests at a time, streams included. Requests without a credential, as for public ports, have no
-    /// user.
-    requests: SharedPool,
-    /// A session for each credential.
-    lasting: LastingSessions,
-    tokens: AccessTokens,
-    /// Domain that clients get.
-    domain: String,
-    /// Upgraded connections to ports.
-    tunnels: Tunnels,
-    homes: Homes,
-    watchers: Watchers,
-    /// A clone for each fork that is under way.
-    forking: Arc<()>,
-}
-
-/// The credential that a request is made with, and its session.
-#[derive(Debug, Clone)]
-struct Owner {
-    credential: hivekeep_kernel::CredentialId,
-    session: SessionId,
-    view: Arc<ToolView>,
-}
-
-impl E2b {
-    /// The owner that a credential stands for, with its session open.
-    ///
-    /// # Errors
-    /// Those of opening a session.
-    async fn owner(&self, row: &CredentialRow) -> Result<Owner, ToolError> {
-        let client = || format!("E2B SDK ({})", row.name);
-        let session = self.lasting.of(row.user(), client).await?;
-        let view = match row.scope {
-            CredentialScope::Operator => ToolView::operator(),
-            CredentialScope::Session | CredentialScope::ReadOnly => self.core.usual_view(),
-        };
-        Ok(Owner { credential: row.id, session, view: Arc::new(view) })
-    }
-
-    /// Holds the sessions of credentials that had some before the daemon was restarted: without a client they
-    /// would end after a while, and their sandboxes would have no owner.
-    async fn hold_sessions(&self) -> Vec<Owner> {
-        let mut owners = Vec::new();
-        let users: Vec<Option<User>> =
-            self.core.sessions.list().await.iter().map(|row| row.user).collect();
-        for row in self.core.credentials.list() {
-            let works = row.scope != CredentialScope::ReadOnly;
-            if !works || !users.contains(&Some(row.user())) {
-                continue;
-            }
-            match self.owner(&row).await {
-                Ok(owner) => owners.push(owner),
-                Err(error) => {
-                    tracing::warn!(%error, credential = row.name, "a session is not held");
-                }
-            }
-        }
-        owners
-    }
-
-    /// See [`CallOrigin::call`].
-    ///
-    /// # Errors
-    /// Those of the dispatcher and of the tool.
-    async fn call(&self, owner: &Owner, tool: &str, args: Value) -> Result<Value, ToolError> {
-        owner.origin().call(&self.core, tool, args).await
-    }
-
-    /// Like [`Self::call`], but returns the wanted parts of the result.
-    ///
-    /// # Errors
-    /// Those of the call.
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        owner: &Owner,
-        tool: &str,
-        args: Value,
-    ) -> Result<T, E2bError> {
-        Ok(part_of(tool, self.call(owner, tool, args).await?)?)
-    }
-
-    /// See [`CallOrigin::call_in_turn`].
-    ///
-    /// # Errors
-    /// Those of the call; `rate_limited` where its turn does not come.
-    async fn call_in_turn(
-        &self,
-        owner: &Owner,
-        tool: &str,
-        args: Value,
-    ) -> Result<Value, ToolError> {
-        owner.origin().call_in_turn(&self.core, tool, args).await
-    }
-
-    /// Whether the policy lets an owner call a tool, and its credential is not revoked.
-    fn may(&self, owner: &Owner, tool: &str) -> bool {
-        let tool = self.core.catalogue().find(tool).map(|entry| entry.spec);
-        let may = |spec| self.core.dispatcher.may_call(owner.session, &owner.view, spec);
-        self.live(owner.credential).is_some() && tool.is_some_and(may)
-    }
-}
-
-impl Owner {
-    fn origin(&self) -> CallOrigin {
-        let (session, view) = (self.session, self.view.clone());
-        CallOrigin { session, door: Door::E2b, view, caller: None }
     }
 }

@@ -16,8 +16,8 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::{
-    E2b, Owner,
     error::{E2bError, Kind},
+    state::{E2b, Owner},
     target::Target,
 };
 use crate::{

@@ -22,7 +22,10 @@ use hivekeep_kernel::ToolError;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{E2b, Owner, error::E2bError};
+use super::{
+    error::E2bError,
+    state::{E2b, Owner},
+};
 use crate::codes;
 use sandbox::Sandbox;
 

@@ -23,13 +23,13 @@ use serde_json::json;
 pub(super) use upload::{compose, upload};
 
 use super::{
-    E2b, Owner,
     access::{FileOperation, SignedFile, refused},
     error::E2bError,
-    part_of,
+    state::{E2b, Owner},
     target::Target,
 };
 use crate::credentials::{CredentialRow, CredentialScope};
+use crate::doors::tool_calls::part_of;
 use encoding::{Compressor, wants_gzip};
 
 /// Bytes of one read or write.

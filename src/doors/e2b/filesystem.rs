@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 pub(super) use watch::{Watchers, create_watcher, get_watcher_events, remove_watcher, watch_dir};
 
 use super::{
-    E2b,
     error::{E2bError, Kind},
     rpc::{Answer, MessageOf},
+    state::E2b,
     target::Target,
 };
 use entry::Entry;

@@ -16,10 +16,10 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    E2b, Owner,
     access::TokenKind,
     control::PUBLIC_PORTS,
     error::{E2bError, Kind},
+    state::{E2b, Owner},
     target::{ENVD_PORT, SandboxPort},
 };
 use crate::doors::{

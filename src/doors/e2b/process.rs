@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 pub(super) use input::{close_stdin, send_input, stream_input};
 
 use super::{
-    E2b,
     error::{E2bError, Kind},
     rpc::{self, Answer, CallTimes, EnvelopeOf, MessageOf},
+    state::E2b,
     target::Target,
 };
 use output::OutputReader;

@@ -20,9 +20,10 @@ use hivekeep_kernel::{PoolPlace, ToolError, User};
 use serde_json::{Value, json};
 
 use super::{
-    E2b, control,
+    control,
     error::{E2bError, Kind},
     files, filesystem, ports, process,
+    state::E2b,
     target::Target,
 };
 use crate::doors::http::{

@@ -4,8 +4,8 @@ use axum::http::{HeaderMap, Uri, header, request::Parts};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{
-    E2b, Owner,
     error::{E2bError, Kind},
+    state::{E2b, Owner},
 };
 
 /// Port of the data plane in the published system.

@@ -17,8 +17,8 @@ use super::{
     snapshots::Template,
 };
 use crate::doors::e2b::{
-    E2b, Owner,
     error::{E2bError, Kind},
+    state::{E2b, Owner},
 };
 
 /// Longest key of a request that is repeated.

@@ -13,7 +13,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{BodyOf, create::new_name, sandbox::Sandbox, snapshots::OF_FORKS};
-use crate::doors::e2b::{E2b, Owner, error::E2bError};
+use crate::doors::e2b::{
+    error::E2bError,
+    state::{E2b, Owner},
+};
 
 /// Forks at a time.
 const MOST: u32 = 20;

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::{BodyOf, gone_is_not_found, sandbox::Sandbox};
 use crate::doors::e2b::{
-    E2b, Owner,
     error::{E2bError, Kind},
+    state::{E2b, Owner},
 };
 
 /// Seconds of a refresh for which a client names none.

@@ -14,7 +14,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::sandbox::Sandbox;
-use crate::doors::e2b::{E2b, Owner, error::E2bError};
+use crate::doors::e2b::{
+    error::E2bError,
+    state::{E2b, Owner},
+};
 
 /// Rows of a page.
 const PAGE: usize = 100;

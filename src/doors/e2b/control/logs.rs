@@ -10,7 +10,10 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::doors::e2b::{E2b, Owner, error::E2bError};
+use crate::doors::e2b::{
+    error::E2bError,
+    state::{E2b, Owner},
+};
 
 /// Lines for which a client names no number, and the most.
 const MOST: usize = 1_000;

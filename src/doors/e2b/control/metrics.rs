@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::sandbox::Sandbox;
 use crate::doors::e2b::{
-    E2b, Owner,
     error::{E2bError, Kind},
     files::SandboxFile,
+    state::{E2b, Owner},
     target::Target,
 };
 

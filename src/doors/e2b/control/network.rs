@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{BodyOf, gone_is_not_found};
-use crate::doors::e2b::{E2b, Owner, error::E2bError};
+use crate::doors::e2b::{
+    error::E2bError,
+    state::{E2b, Owner},
+};
 
 /// Everything, as the SDKs write it.
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];

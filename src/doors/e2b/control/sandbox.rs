@@ -6,7 +6,11 @@ use chrono::{DateTime, TimeZone as _, Utc};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::doors::e2b::{E2b, Owner, access::TokenKind, error::E2bError};
+use crate::doors::e2b::{
+    access::TokenKind,
+    error::E2bError,
+    state::{E2b, Owner},
+};
 
 /// Beginning of the labels that are a sandbox's metadata.
 pub(super) const METADATA: &str = "e2b.metadata.";

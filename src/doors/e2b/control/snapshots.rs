@@ -20,8 +20,8 @@ use super::{
     sandbox::{Sandbox, Snapshot},
 };
 use crate::doors::e2b::{
-    E2b, Owner,
     error::{E2bError, Kind},
+    state::{E2b, Owner},
 };
 
 /// Beginning of the names of snapshots that forks begin with: nobody asked for them.

@@ -19,10 +19,10 @@ use super::{
     form::FormFiles,
 };
 use crate::doors::e2b::{
-    E2b,
     error::{E2bError, Kind},
     filesystem::entry::METADATA_PREFIX,
     rpc::MessageOf,
+    state::E2b,
     target::Target,
 };
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::beside;
 use crate::doors::e2b::{
-    E2b,
     error::{E2bError, Kind},
+    state::E2b,
     target::Target,
 };
 

@@ -13,12 +13,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::doors::e2b::{
-    E2b,
-    error::{E2bError, Kind},
-    part_of,
-    rpc::{self, Answer, CallTimes, EnvelopeOf, MessageOf, StreamWriter},
-    target::Target,
+use crate::doors::{
+    e2b::{
+        error::{E2bError, Kind},
+        rpc::{self, Answer, CallTimes, EnvelopeOf, MessageOf, StreamWriter},
+        state::E2b,
+        target::Target,
+    },
+    tool_calls::part_of,
 };
 
 /// Longest wait for a change.

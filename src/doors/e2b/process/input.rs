@@ -16,12 +16,14 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{ProcessItem, Selector};
-use crate::doors::e2b::{
-    E2b,
-    error::{E2bError, Kind},
-    part_of,
-    rpc::{self, Answer, CallTimes, FrameStream, MessageOf, RpcError},
-    target::Target,
+use crate::doors::{
+    e2b::{
+        error::{E2bError, Kind},
+        rpc::{self, Answer, CallTimes, FrameStream, MessageOf, RpcError},
+        state::E2b,
+        target::Target,
+    },
+    tool_calls::part_of,
 };
 
 /// Bytes of one write.

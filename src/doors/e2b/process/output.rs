@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::doors::e2b::{
-    E2b,
     error::{E2bError, Kind},
     rpc::{CallTimes, ClientGone, StreamWriter},
+    state::E2b,
     target::Target,
 };
 
