@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use hivekeep_mcp_client::blocking::Client;
@@ -301,6 +301,21 @@ impl House {
         let result = self.call("exec", json!({ "workspace_id": workspace, "command": command }));
         assert_eq!(result["exit_code"], 0, "{command}: {result}");
         result["stdout"].as_str().expect("text").to_owned()
+    }
+
+    /// Checks that the guest's clock is the host's; one that stood still for three seconds is not.
+    pub fn check_clock(&self, workspace: &str) {
+        let now = || {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            now.expect("after 1970").as_secs()
+        };
+        let asked = now();
+        let time: u64 = self.exec(workspace, "date +%s").trim().parse().expect("a time");
+        let right = asked - 2..=now() + 2;
+        assert!(
+            right.contains(&time),
+            "{workspace}: {time} is not within two seconds of {right:?}"
+        );
     }
 
     pub fn state(&self, workspace: &str) -> String {

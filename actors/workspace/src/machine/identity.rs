@@ -1,7 +1,7 @@
 //! The guest's identity, given at its start and changed in a copy of another machine, and the volumes
 //! that it mounts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{CallTerms, Link, LinkError};
@@ -17,6 +17,10 @@ const CONFIGURE_PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Most that the guest's clock may be off afterwards, besides the time that the answer takes.
 const CLOCK_TOLERANCE_MS: i64 = 1_000;
+/// Longest answer that leaves the guest's clock right: it was set somewhere between question and answer.
+const CLOCK_SLACK: Duration = Duration::from_millis(500);
+/// Attempts to set the clock with an answer within the slack.
+const CLOCK_ATTEMPTS: u32 = 3;
 /// Time for the guest to load its driver and to mount, under emulation.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -39,7 +43,7 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
         entropy,
     };
     let instance_id = request.instance_id.clone();
-    let asked_ms = now_ms();
+    let (asked_ms, asked_at) = (now_ms(), Instant::now());
     let is =
         link.ask(request, CallTerms::at_most(PATIENCE)).await.map_err(hivekeep_link::link_error)?;
     let kept = match () {
@@ -52,6 +56,8 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
             "its clock"
         }
         () if is.entropy_bytes == 0 => "its random seed",
+        // What a machine does first after its resume is slow where many resume at once.
+        () if asked_at.elapsed() > CLOCK_SLACK => return configure(link, plan, false).await,
         () => return Ok(()),
     };
     let message = format!("the guest kept {kept} of the machine it was copied from");
@@ -60,12 +66,25 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
 }
 
 /// Gives the guest its name, clock and entropy, grows its disk if `grow_root`, and checks its
-/// answer.
+/// answer. Asks again, with the time as it is then, when the answer was too slow for the clock.
 pub(crate) async fn configure(
     link: &Link,
     plan: &Planned,
-    grow_root: bool,
+    mut grow_root: bool,
 ) -> Result<(), ToolError> {
+    for _ in 0..CLOCK_ATTEMPTS {
+        let asked_at = Instant::now();
+        configure_once(link, plan, grow_root).await?;
+        if asked_at.elapsed() <= CLOCK_SLACK {
+            return Ok(());
+        }
+        grow_root = false;
+    }
+    tracing::warn!(workspace = %plan.name, "the guest answers slowly; its clock may be late");
+    Ok(())
+}
+
+async fn configure_once(link: &Link, plan: &Planned, grow_root: bool) -> Result<(), ToolError> {
     let mut entropy = vec![0; 64];
     getrandom::fill(&mut entropy)
         .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;

@@ -1,8 +1,15 @@
-//! Machines that end in their boot.
+//! Machines that end in their boot, and those that wake slowly.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use hivekeep_ports::NetworkMode;
+use hivekeep_protocol::ToGuest;
 use serde_json::json;
 
-use super::stage::Stage;
+use super::stage::{Stage, guest};
+use super::wires::Wires;
 
 fn launches(stage: &Stage) -> usize {
     stage.driver.calls().iter().filter(|call| call.starts_with("launch")).count()
@@ -79,4 +86,32 @@ async fn a_creation_cut_short_between_its_two_boots_is_undone() {
         let list = stage.call("workspace_list", json!({})).await.unwrap();
         assert_eq!(list["workspaces"], json!([]), "{held}");
     }
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_late_is_set_again() {
+    let (slow, times) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let script = {
+        let (slow, times) = (slow.clone(), times.clone());
+        move |request: &ToGuest| {
+            let sets = matches!(request, ToGuest::Configure(_) | ToGuest::Reidentify(_));
+            times.fetch_add(usize::from(sets), SeqCst);
+            if sets && slow.swap(false, SeqCst) {
+                std::thread::sleep(Duration::from_millis(600));
+            }
+            guest(request)
+        }
+    };
+    let wires = Wires::new(NetworkMode::Off { reason: "off".to_owned() });
+    let stage = Stage::with(wires, script).await;
+    let id = stage.create("w").await;
+    assert_eq!(times.swap(0, SeqCst), 2, "a boot");
+    let snapshot =
+        json!({ "workspace_id": id, "action": "create", "name": "s", "include_memory": true });
+    stage.call("snapshot", snapshot).await.unwrap();
+    slow.store(true, SeqCst);
+    times.store(0, SeqCst);
+    let fork = json!({ "workspace_id": id, "snapshot_name": "s", "new_name": "f" });
+    stage.call("workspace_fork", fork).await.unwrap();
+    assert_eq!(times.load(SeqCst), 2, "a copy of a memory");
 }
