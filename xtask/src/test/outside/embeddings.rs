@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::python::{Dependencies, PythonEnvironment};
 use super::tests_of;
+use crate::guest;
 use crate::repo::Repo;
 use crate::steps::{StepOutcome, passed};
 use crate::test::nextest;
@@ -26,6 +27,9 @@ pub(super) fn check(repo: &Repo, nightly: bool) -> Result<StepOutcome> {
     .arg("--no-capture")
     .env("TEST_HIVEKEEP_STATIC_MODEL", tiny)
     .env("TEST_HIVEKEEP_MINILM", minilm)
+    // A guide with a model is played in a sandbox.
+    .env("TEST_HIVEKEEP_GUEST", guest::installed(repo))
+    .env("TEST_HIVEKEEP_IMAGES", repo.images())
     .run()?;
     Ok(passed("recall@5 and MRR by two models, words and both"))
 }
