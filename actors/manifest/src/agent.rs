@@ -27,7 +27,7 @@ pub struct AgentManifest {
     pub kind: AgentKind,
     /// Name, version and labels.
     pub metadata: AgentMetadata,
-    /// What the agent is.
+    /// Runtime, task and limits of the agent.
     pub spec: AgentSpec,
 }
 
@@ -48,31 +48,31 @@ pub struct AgentMetadata {
     /// Version, as `1.2.3`.
     #[schemars(regex(pattern = r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}$"))]
     pub version: String,
-    /// What it is for.
+    /// Purpose of the agent, for people.
     pub description: Option<String>,
-    /// Labels to find it by.
+    /// Labels to find the agent by.
     pub labels: Option<Labels>,
     /// Notes of other programs.
     pub annotations: Option<Labels>,
 }
 
-/// What an agent is.
+/// Specification of an agent: its runtime, its task, how it runs and its limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
-    /// What it runs in.
+    /// Language or image that the agent runs in.
     pub runtime: AgentRuntime,
-    /// What it has to do.
+    /// Instruction, template of the prompt and constant input.
     pub task: AgentTask,
-    /// What it is given to read.
+    /// Texts, files, folders and pages that the agent is given to read.
     pub context: Option<Vec<ContextItem>>,
-    /// How it is run and judged.
+    /// Bounds of a run, with the validators and receivers of its result.
     pub execution: Option<AgentExecution>,
-    /// What it may reach and use.
+    /// Network, files and resources that the agent may use.
     pub security: Option<AgentSecurity>,
-    /// When it runs by itself.
+    /// Times at which the agent starts by itself.
     pub schedule: Option<AgentSchedule>,
-    /// Names of the tools that it may call.
+    /// Names of the tools that the agent may call.
     pub tools: Option<Vec<String>>,
     /// Environment; `secret:NAME` is a reference.
     pub env: Option<Labels>,
@@ -80,14 +80,14 @@ pub struct AgentSpec {
     pub volumes: Option<Vec<AgentVolume>>,
     /// Rarely needed settings.
     pub advanced: Option<AgentAdvanced>,
-    /// JSON Schema of its input.
+    /// JSON Schema of the agent's input.
     pub input_schema: Option<JsonObject>,
-    /// Name of the security context that its calls are judged by.
+    /// Name of the security context that the agent's calls are judged by.
     #[schemars(length(min = 1))]
     pub security_context: Option<String>,
-    /// Receiver of its result.
+    /// Receiver of the agent's result.
     pub output_handler: Option<OutputHandler>,
-    /// Programs that its commands may begin with.
+    /// Programs that the agent's commands may begin with.
     pub builtin_dispatchers: Option<Vec<BuiltinDispatcher>>,
 }
 
@@ -117,7 +117,7 @@ pub struct AgentRuntime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunIsolation {
-    /// As the daemon is configured.
+    /// Isolation that the daemon is configured with.
     Inherit,
     /// A virtual machine.
     Firecracker,
@@ -127,7 +127,7 @@ pub enum RunIsolation {
     Process,
 }
 
-/// What an agent has to do.
+/// Task of an agent: the instruction, the template of its prompt and its constant input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentTask {
@@ -140,7 +140,7 @@ pub struct AgentTask {
     pub input_data: Option<JsonObject>,
 }
 
-/// Something to read.
+/// Source that an agent is given to read, by `type`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ContextItem {
@@ -148,34 +148,34 @@ pub enum ContextItem {
     Text {
         /// The text.
         content: String,
-        /// What it is.
+        /// Summary of the source, for the agent.
         description: Option<String>,
     },
     /// A file.
     File {
-        /// Its path.
+        /// Path of the source.
         path: String,
-        /// What it is.
+        /// Summary of the source, for the agent.
         description: Option<String>,
     },
     /// A folder.
     Directory {
-        /// Its path.
+        /// Path of the source.
         path: String,
-        /// What it is.
+        /// Summary of the source, for the agent.
         description: Option<String>,
     },
     /// A page of the web.
     Url {
-        /// Its address.
+        /// Address of the page.
         #[schemars(regex(pattern = "^https?://"))]
         url: String,
-        /// What it is.
+        /// Summary of the source, for the agent.
         description: Option<String>,
     },
 }
 
-/// What an agent may reach and use.
+/// Network, files and resources that an agent may use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSecurity {
@@ -193,9 +193,9 @@ pub struct AgentSecurity {
 pub struct AgentNetwork {
     /// Mode. Default: `allow`.
     pub mode: Option<AgentNetworkMode>,
-    /// Hosts that it may reach.
+    /// Hosts that the agent may reach.
     pub allowlist: Option<Vec<String>>,
-    /// Hosts that it may not reach.
+    /// Hosts that the agent may not reach.
     pub denylist: Option<Vec<String>>,
 }
 
@@ -203,11 +203,11 @@ pub struct AgentNetwork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentNetworkMode {
-    /// What is not denied.
+    /// Hosts that `denylist` does not name.
     Allow,
-    /// What is allowed only.
+    /// Hosts that `allowlist` names.
     Deny,
-    /// Nothing.
+    /// No host.
     None,
 }
 
@@ -215,15 +215,15 @@ pub enum AgentNetworkMode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentFilesystem {
-    /// Paths that it may read.
+    /// Paths that the agent may read.
     pub read: Option<Vec<String>>,
-    /// Paths that it may write.
+    /// Paths that the agent may write.
     pub write: Option<Vec<String>>,
-    /// True if it may write nothing.
+    /// True if the agent may write nothing.
     pub read_only: Option<bool>,
 }
 
-/// When an agent runs by itself.
+/// Times at which an agent starts by itself, by `type`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AgentSchedule {
@@ -330,11 +330,11 @@ pub struct AgentAdvanced {
 pub struct BuiltinDispatcher {
     /// Name, as `cmd`.
     pub name: String,
-    /// What it offers.
+    /// Tools that the dispatcher offers.
     pub capabilities: Vec<DispatcherCapability>,
 }
 
-/// What a dispatcher offers.
+/// Tool of a dispatcher, with the programs that it may start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DispatcherCapability {

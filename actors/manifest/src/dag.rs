@@ -36,11 +36,11 @@ pub struct DagManifest {
     /// Name: at most 40 letters, digits, `_`, `.` and `-`. Default: the file's name without its ending.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,40}$"))]
     pub name: Option<String>,
-    /// What it is for.
+    /// Purpose of the DAG, for people.
     pub description: Option<String>,
-    /// Group that it is listed in.
+    /// Group that the DAG is listed in.
     pub group: Option<String>,
-    /// Labels to find it by.
+    /// Labels to find the DAG by.
     pub labels: Option<DagLabels>,
     /// The same as `labels`.
     pub tags: Option<DagLabels>,
@@ -59,17 +59,17 @@ pub struct DagManifest {
     pub working_dir: Option<String>,
     /// Shell that commands go through, with its arguments.
     pub shell: Option<OneOrMore>,
-    /// When it runs by itself: cron expressions.
+    /// Cron expressions of the times at which a run starts by itself.
     pub schedule: Option<DagSchedule>,
     /// True to leave out a scheduled run after a success since the last one.
     pub skip_if_successful: Option<bool>,
     /// How far back missed runs are made up for, as `6h`.
     pub catchup_window: Option<TimeSpan>,
-    /// What becomes of a scheduled run while another one runs. Default: `skip`.
+    /// Rule for a scheduled run that is due while another one runs. Default: `skip`.
     pub overlap_policy: Option<OverlapPolicy>,
     /// Conditions of a run.
     pub preconditions: Option<DagPreconditions>,
-    /// What is done.
+    /// Steps of a run.
     pub steps: DagSteps,
     /// Steps at the beginning and at the end of a run.
     pub handler_on: Option<DagHandlers>,
@@ -101,13 +101,13 @@ pub struct DagManifest {
     pub log_dir: Option<String>,
     /// Whether the two streams of a step have a log each. Default: `separate`.
     pub log_output: Option<LogOutput>,
-    /// What is kept of a run's files.
+    /// Settings of the files that a run leaves.
     pub artifacts: Option<Value>,
     /// Container that all steps run in.
     pub container: Option<DagContainer>,
-    /// What who starts a run may change.
+    /// Settings that may be changed when a run is started.
     pub run_config: Option<JsonObject>,
-    /// Requests that start it.
+    /// Requests that start a run.
     pub webhook: Option<JsonObject>,
     /// Types of steps by name, made of others.
     pub step_types: Option<JsonObject>,
@@ -119,7 +119,7 @@ pub struct DagManifest {
     pub info_mail: Option<JsonObject>,
     /// Mail server.
     pub smtp: Option<JsonObject>,
-    /// Labels of the machines that may run it.
+    /// Labels of the machines that may run the DAG.
     pub worker_selector: Option<JsonObject>,
     /// Traces.
     pub otel: Option<JsonObject>,
@@ -150,15 +150,15 @@ pub enum DagType {
     Graph,
 }
 
-/// What becomes of a scheduled run while another one runs.
+/// Rule for a scheduled run that is due while another one runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OverlapPolicy {
-    /// It is left out.
+    /// The due run is left out.
     Skip,
-    /// All wait.
+    /// Every due run waits.
     All,
-    /// The latest waits.
+    /// The latest due run waits.
     Latest,
 }
 
@@ -166,9 +166,9 @@ pub enum OverlapPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogOutput {
-    /// Each its own.
+    /// A log for each stream.
     Separate,
-    /// Both in one.
+    /// A log that both streams share.
     Merged,
 }
 
@@ -179,9 +179,9 @@ pub enum LogOutput {
 pub enum DagSchedule {
     /// Cron expression of five fields; `CRON_TZ=Europe/Berlin` in front names a time zone.
     One(String),
-    /// Several, and single times.
+    /// Several expressions, and single times.
     More(Vec<ScheduleItem>),
-    /// By what is done.
+    /// Times by what is done at them.
     Actions(ScheduleActions),
 }
 

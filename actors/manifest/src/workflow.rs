@@ -35,7 +35,7 @@ pub struct WorkflowManifest {
     pub kind: WorkflowKind,
     /// Name, version and labels.
     pub metadata: WorkflowMetadata,
-    /// What the workflow does.
+    /// States of the workflow, with the transitions between them.
     pub spec: WorkflowSpec,
 }
 
@@ -56,32 +56,32 @@ pub struct WorkflowMetadata {
     /// Version, as `1.2.3`. Default: `1.0.0`.
     #[schemars(regex(pattern = r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}$"))]
     pub version: Option<String>,
-    /// What it is for.
+    /// Purpose of the workflow, for people.
     pub description: Option<String>,
-    /// Labels to find it by.
+    /// Labels to find the workflow by.
     pub labels: Option<Labels>,
     /// Notes of other programs.
     pub annotations: Option<Labels>,
-    /// JSON Schema of its input.
+    /// JSON Schema of the workflow's input.
     pub input_schema: Option<JsonObject>,
-    /// JSON Schema of its final output.
+    /// JSON Schema of the workflow's final output.
     pub output_schema: Option<JsonObject>,
-    /// Template of its final output.
+    /// Template of the workflow's final output.
     pub output_template: Option<JsonObject>,
 }
 
-/// What a workflow does.
+/// States of a workflow, with their transitions, storage and bounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowSpec {
-    /// Name of the state that it begins in.
+    /// Name of the state that the workflow begins in.
     pub initial_state: String,
-    /// What the blackboard holds at the beginning.
+    /// Values of the blackboard at the beginning, by key.
     pub context: Option<JsonObject>,
     /// States by name.
     #[schemars(length(min = 1))]
     pub states: BTreeMap<String, WorkflowState>,
-    /// Storage of its states.
+    /// Storage of the states.
     pub storage: Option<WorkflowStorage>,
     /// Most transitions of one run, which ends every cycle. Default: 50.
     #[schemars(range(min = 1, max = 100))]

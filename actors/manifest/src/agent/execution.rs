@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{JsonObject, Share, TimeSpan};
 
-/// How an agent is run and judged.
+/// Bounds of an agent's run, with the validators and receivers of its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentExecution {
-    /// Once, or until its validators are content. Default: `one-shot`.
+    /// Whether the agent runs once, or until its validators are content. Default: `one-shot`.
     pub mode: Option<ExecutionMode>,
     /// Most iterations. Default: 5.
     #[schemars(range(min = 1, max = 20))]
@@ -37,7 +37,7 @@ pub struct AgentExecution {
 pub enum ExecutionMode {
     /// Once.
     OneShot,
-    /// Until its validators are content.
+    /// Until the agent's validators are content.
     Iterative,
 }
 
@@ -55,7 +55,7 @@ pub enum Validator {
     },
     /// Standard output as JSON.
     JsonSchema {
-        /// Schema that it has to fit.
+        /// Schema that the output has to fit.
         schema: JsonObject,
         /// Least score. Default: 1.
         min_score: Option<Share>,
@@ -73,7 +73,7 @@ pub enum Validator {
     Semantic {
         /// Name of the judging agent.
         judge_agent: String,
-        /// What it judges by.
+        /// Criteria that the judge scores by.
         criteria: String,
         /// Least score. Default: 0.7.
         min_score: Option<Share>,
@@ -93,7 +93,7 @@ pub enum Validator {
         /// Judges that have to answer. Default: 1.
         #[schemars(range(min = 1))]
         min_judges_required: Option<u64>,
-        /// What they judge by.
+        /// Criteria that the judges score the result by.
         criteria: String,
         /// Least score. Default: 0.7.
         min_score: Option<Share>,
@@ -113,7 +113,7 @@ pub enum ToolValidator {
     Semantic {
         /// Name of the judging agent.
         judge_agent: String,
-        /// What it judges by.
+        /// Criteria that the judge scores by.
         criteria: String,
         /// Least score. Default: 0.7.
         min_score: Option<Share>,
@@ -153,7 +153,7 @@ pub enum OutputStream {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentDelivery {
-    /// Each is told.
+    /// Receivers, each of which is told.
     pub destinations: Vec<DeliveryDestination>,
 }
 
@@ -164,7 +164,7 @@ pub struct DeliveryDestination {
     /// Name.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// When it is told. Default: `always`.
+    /// Outcomes that the receiver is told of. Default: `always`.
     pub condition: Option<DeliveryCondition>,
     /// Program that makes the message of the result.
     pub transform: Option<Transform>,
@@ -178,15 +178,15 @@ pub struct DeliveryDestination {
     pub sms: Option<JsonObject>,
 }
 
-/// When a receiver is told.
+/// Outcomes of a run that a receiver is told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryCondition {
-    /// Of a success.
+    /// Success.
     OnSuccess,
-    /// Of a failure.
+    /// Failure.
     OnFailure,
-    /// Of both.
+    /// Success and failure.
     Always,
 }
 

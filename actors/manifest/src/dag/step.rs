@@ -61,7 +61,7 @@ pub struct DagStep {
     /// Name, which no other step has.
     #[schemars(length(min = 1, max = 255))]
     pub name: Option<String>,
-    /// What it is for.
+    /// Purpose of the step, for people.
     pub description: Option<String>,
     /// Command, or commands that run in order until one fails.
     pub command: Option<OneOrMore>,
@@ -71,29 +71,29 @@ pub struct DagStep {
     pub script: Option<String>,
     /// Shell that commands go through, with its arguments.
     pub shell: Option<OneOrMore>,
-    /// Folder that it runs in.
+    /// Folder that the step runs in.
     pub working_dir: Option<String>,
     /// Environment.
     pub env: Option<DagEnv>,
-    /// Names or ids of the steps that it follows; for DAGs of type `graph`.
+    /// Names or ids of the steps that this one follows; for DAGs of type `graph`.
     pub depends: Option<OneOrMore>,
-    /// Variable for its output, or values by name.
+    /// Variable for the step's output, or values by name.
     pub output: Option<DagOutput>,
-    /// File for its standard output.
+    /// File for the step's standard output.
     pub stdout: Option<String>,
-    /// File for its standard error.
+    /// File for the step's standard error.
     pub stderr: Option<String>,
-    /// What does not keep later steps from running.
+    /// Outcomes of this step after which later steps still run.
     pub continue_on: Option<ContinueOn>,
     /// Attempts after a failure.
     pub retry_policy: Option<StepRetryPolicy>,
-    /// When it runs again.
+    /// Condition and bounds of further runs of the step.
     pub repeat_policy: Option<RepeatPolicy>,
     /// Conditions; the step is left out where one does not hold.
     pub preconditions: Option<DagPreconditions>,
     /// Longest run in seconds.
     pub timeout_sec: Option<u64>,
-    /// Signal that asks it to stop. Default: `SIGTERM`.
+    /// Signal that asks the step to stop. Default: `SIGTERM`.
     pub signal_on_stop: Option<String>,
     /// True to tell a failure by mail.
     pub mail_on_error: Option<bool>,
@@ -103,7 +103,7 @@ pub struct DagStep {
     pub params: Option<DagParams>,
     /// Items that the DAG is called for, side by side.
     pub parallel: Option<DagParallel>,
-    /// Container that it runs in.
+    /// Container that the step runs in.
     pub container: Option<DagContainer>,
     /// Type of the step. Default: `command`, unless other fields say more.
     #[serde(rename = "type")]
@@ -113,9 +113,9 @@ pub struct DagStep {
     pub settings: Option<JsonObject>,
     /// The same as `with`.
     pub config: Option<JsonObject>,
-    /// Approval by a person after it has run.
+    /// Approval by a person after the step has run.
     pub approval: Option<DagApproval>,
-    /// Labels of the machines that may run it.
+    /// Labels of the machines that may run the step.
     pub worker_selector: Option<JsonObject>,
     /// Model, for steps that ask one.
     pub llm: Option<JsonObject>,
@@ -196,14 +196,14 @@ pub struct DagApproval {
     pub rewind_to: Option<String>,
 }
 
-/// Container: the name of one that runs, or what it is made of.
+/// Container: the name of one that runs, or a specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
 pub enum DagContainer {
     /// Name of a container that runs.
     Running(#[schemars(length(min = 1))] String),
-    /// What it is made of.
+    /// Specification of a container, with its image and settings.
     Spec(Box<DagContainerSpec>),
 }
 
@@ -211,7 +211,7 @@ pub enum DagContainer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagContainerSpec {
-    /// Name that it is given.
+    /// Name that the container is given.
     pub name: Option<String>,
     /// Reference of the image.
     #[schemars(length(min = 1))]
@@ -235,19 +235,19 @@ pub struct DagContainerSpec {
     pub working_dir: Option<String>,
     /// Platform, as `linux/amd64`.
     pub platform: Option<String>,
-    /// What keeps it running. Default: `keepalive`.
+    /// Program that keeps the container running. Default: `keepalive`.
     pub startup: Option<ContainerStartup>,
     /// Program, where `startup` is `command`.
     pub command: Option<OneOrMore>,
-    /// What steps wait for. Default: `running`.
+    /// State of the container that steps wait for. Default: `running`.
     pub wait_for: Option<ContainerWaitFor>,
-    /// Pattern in its log that steps wait for.
+    /// Pattern in the container's log that steps wait for.
     pub log_pattern: Option<String>,
-    /// Check that it is well.
+    /// Check that the container is well.
     pub healthcheck: Option<JsonObject>,
-    /// When it is started again.
+    /// Rule by which the container is started again.
     pub restart_policy: Option<String>,
-    /// True to keep it after the run.
+    /// True to keep the container after the run.
     pub keep_container: Option<bool>,
     /// Shell that commands go through.
     pub shell: Option<OneOrMore>,
@@ -265,7 +265,7 @@ pub enum PullPolicy {
     Missing,
 }
 
-/// What keeps a container running.
+/// Program that keeps a container running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerStartup {
@@ -277,13 +277,13 @@ pub enum ContainerStartup {
     Command,
 }
 
-/// What steps wait for before they use a container.
+/// State that a container has to reach before steps use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerWaitFor {
-    /// That it runs.
+    /// The container runs.
     Running,
-    /// That it is well.
+    /// The container's health check succeeds.
     Healthy,
 }
 

@@ -207,44 +207,44 @@ pub struct DagRetryPolicy {
     pub max_interval_sec: Option<u64>,
 }
 
-/// What does not keep later steps from running.
+/// Outcomes of a step after which later steps still run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
 pub enum ContinueOn {
-    /// By its name.
+    /// Name of an outcome.
     Named(ContinueOnRule),
-    /// In detail.
+    /// Several outcomes, in detail.
     Detail(ContinueOnDetail),
 }
 
-/// What does not keep later steps from running, by its name.
+/// Outcome of a step after which later steps still run, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContinueOnRule {
-    /// A failure.
+    /// The step failed.
     Failed,
-    /// That it was left out.
+    /// The step was left out.
     Skipped,
 }
 
-/// What does not keep later steps from running, in detail.
+/// Outcomes of a step after which later steps still run, in detail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContinueOnDetail {
-    /// A failure.
+    /// True for a failure of the step.
     pub failure: Option<bool>,
-    /// That it was left out.
+    /// True for a step that was left out.
     pub skipped: Option<bool>,
-    /// These exit statuses.
+    /// Exit statuses of the step.
     pub exit_code: Option<DagStatusCodes>,
     /// Output with one of these texts; `re:` begins a regular expression.
     pub output: Option<OneOrMore>,
-    /// True to count it as a success.
+    /// True to count the step as a success then.
     pub mark_success: Option<bool>,
 }
 
-/// When a step runs again.
+/// Condition and bounds of further runs of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepeatPolicy {
@@ -281,8 +281,8 @@ pub enum Repeat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RepeatMode {
-    /// It goes on while the condition holds.
+    /// The step is repeated while the condition holds.
     While,
-    /// It goes on until the condition holds.
+    /// The step is repeated until the condition holds.
     Until,
 }

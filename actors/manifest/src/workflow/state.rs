@@ -134,7 +134,7 @@ states! {
         /// The containers.
         #[schemars(length(min = 1, max = 100))]
         steps: Vec<ContainerStep>,
-        /// What makes it a success.
+        /// Containers that have to succeed for the state to succeed.
         completion: Option<NodeCompletion>,
         /// Receiver of the result.
         output_handler: Option<OutputHandler>,
@@ -268,15 +268,15 @@ pub struct ContainerVolume {
     pub read_only: Option<bool>,
 }
 
-/// What makes several containers a success.
+/// Containers that have to succeed for a state that runs several to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeCompletion {
-    /// Every one.
+    /// Every container.
     AllSucceed,
-    /// One of them.
+    /// At least one container.
     AnySucceed,
-    /// Whatever they do.
+    /// No container: the state succeeds in any case.
     BestEffort,
 }
 

@@ -12,13 +12,13 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Transition {
-    /// When it is taken.
+    /// Condition under which the transition is taken.
     pub condition: TransitionCondition,
-    /// Name of the state that it leads to.
+    /// Name of the state that the transition leads to.
     pub target: String,
-    /// Text for the state that it leads to.
+    /// Text for the state that the transition leads to.
     pub feedback: Option<String>,
-    /// What `exit_code` and `input_equals` compare with.
+    /// Value that `exit_code` and `input_equals` compare with.
     pub value: Option<TransitionValue>,
     /// Bound of `score_above`, `score_below`, `confidence_above`, `consensus` and
     /// `score_and_confidence_above`.
@@ -37,7 +37,7 @@ pub struct Transition {
     pub expression: Option<String>,
 }
 
-/// What a condition compares with.
+/// Value that a condition compares with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
@@ -48,7 +48,7 @@ pub enum TransitionValue {
     Text(String),
 }
 
-/// When a transition is taken.
+/// Condition under which a transition is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TransitionCondition {
