@@ -6,7 +6,7 @@ use hivekeep_runtime::log::Sourced;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is checked out.
+/// Branch, tag or commit that a repository checks out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GitRef {
@@ -73,7 +73,7 @@ pub(crate) struct Begun {
 pub(crate) struct OperationError {
     /// Code of the error.
     pub(crate) code: String,
-    /// What went wrong, and what to do about it.
+    /// Cause of the failure, and what to do about it.
     pub(crate) message: String,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Binding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// Intent to bind and clone it.
+    /// Intent to bind a remote and clone it.
     Wanted { terms: BindingTerms, session: SessionId },
     /// The volume was made.
     VolumeMade { volume: VolumeId },

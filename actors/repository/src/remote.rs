@@ -98,8 +98,8 @@ pub(crate) struct RemoteCredential {
 }
 
 impl RemoteCredential {
-    /// As the git tools take it, for one server alone: which one the tree's own configuration names
-    /// now is for whoever writes the tree to say.
+    /// Argument of the git tools. `server` is the origin that git may send it to: the remote that the
+    /// tree's own configuration names can be changed by whoever writes the tree.
     pub(crate) fn for_git(&self, server: Option<&str>) -> Value {
         let mut credential = json!({ "token": self.token.expose() });
         for (field, value) in [("username", self.username.as_deref()), ("host", server)] {

@@ -47,7 +47,7 @@ pub(crate) struct RepositoryClone {
     pub(crate) label: String,
     /// Credential of the operator that the remote must get: `host` of its entry in git.credentials. Default: the one that fits, if any.
     pub(crate) credential_binding_id: Option<String>,
-    /// What to check out. Default: the branch main.
+    /// Branch, tag or commit to check out. Default: the branch main.
     #[serde(default)]
     pub(crate) git_ref: GitRef,
     /// Only these folders, and the files beside them on the way. Default: all.
@@ -63,7 +63,7 @@ pub(crate) struct RepositoryClone {
     /// Size of the volume in bytes; a refresh needs room for the new files beside the old. Default: repository.volume_mb.
     #[schemars(range(min = 1))]
     pub(crate) size_limit_bytes: Option<u64>,
-    /// Who one is for the remote's server, for this clone alone.
+    /// Credential for the remote's server, for this clone alone.
     pub(crate) credential: Option<RemoteCredential>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct RepositoryRefresh {
     /// Give local changes and commits up that are in the way.
     #[serde(default)]
     pub(crate) discard: bool,
-    /// Who one is for the remote's server, for this refresh alone.
+    /// Credential for the remote's server, for this refresh alone.
     pub(crate) credential: Option<RemoteCredential>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct BindingRow {
     pub(crate) label: String,
     /// `pending`, `cloning`, `ready`, `refreshing`, `failed` or `deleting`. One whose refresh failed is `ready` with an error.
     pub(crate) status: &'static str,
-    /// What is being done now; absent where nothing is.
+    /// Step of the operation that runs now; absent where none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) step: Option<&'static str>,
     /// Why the last clone or refresh failed.
@@ -133,7 +133,7 @@ pub(crate) struct BindingRow {
     pub(crate) error: Option<OperationError>,
     /// Address of the remote.
     pub(crate) repo_url: String,
-    /// What is checked out.
+    /// Branch, tag or commit that was asked for.
     pub(crate) git_ref: GitRef,
     /// Folders that are checked out; empty is all.
     pub(crate) sparse_paths: Vec<String>,
@@ -141,18 +141,18 @@ pub(crate) struct BindingRow {
     pub(crate) clone_strategy: &'static str,
     /// Always false.
     pub(crate) auto_refresh: bool,
-    /// Credential of the operator that it was bound with.
+    /// Credential of the operator that the repository was bound with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credential_binding_id: Option<String>,
     /// Volume; null until it is made.
     pub(crate) volume_id: Option<VolumeId>,
     /// Commit that the last operation left checked out; null before the first.
     pub(crate) last_commit_sha: Option<String>,
-    /// Time at which it was cloned.
+    /// Time at which the repository was cloned.
     pub(crate) last_cloned_at: Option<DateTime<Utc>>,
     /// Time of the last refresh that succeeded.
     pub(crate) last_refreshed_at: Option<DateTime<Utc>>,
-    /// Time at which it was bound.
+    /// Time at which the repository was bound.
     pub(crate) created_at: DateTime<Utc>,
     /// Time of the last operation.
     pub(crate) updated_at: DateTime<Utc>,
@@ -187,9 +187,9 @@ impl BindingRow {
 /// Your repositories.
 #[derive(Debug, Serialize, JsonSchema)]
 struct BindingsListed {
-    /// Oldest first.
+    /// The repositories of the page, oldest first.
     bindings: Vec<BindingRow>,
-    /// Number of all.
+    /// Number of all your repositories.
     total: u64,
     /// Page.
     page: u64,

@@ -30,9 +30,9 @@ struct RepositoryCommit {
     /// The commit's message, as it is.
     #[schemars(length(min = 1, max = 65_536))]
     message: String,
-    /// Who commits, with author_email. Default: as the repository, else the daemon, is configured.
+    /// Name of author and committer, with author_email. Default: that of the repository, else the daemon's.
     author_name: Option<String>,
-    /// Who commits, with author_name.
+    /// E-mail address of author and committer, with author_name.
     author_email: Option<String>,
 }
 
@@ -48,7 +48,7 @@ struct RepositoryPush {
     /// The branch. Default: the one that is checked out.
     #[serde(rename = "ref")]
     git_ref: Option<String>,
-    /// Who one is for the remote's server, for this push alone.
+    /// Credential for the remote's server, for this push alone.
     credential: Option<RemoteCredential>,
 }
 
@@ -81,13 +81,13 @@ fn diff_bytes() -> u64 {
 /// A new commit.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 struct RepositoryCommitted {
-    /// Its hash.
+    /// The commit's hash.
     commit_sha: String,
-    /// Its short name.
+    /// The hash in short.
     short_sha: Option<String>,
     /// The branch; null where none is checked out.
     branch: Option<String>,
-    /// What git says of it.
+    /// Output of `git commit`.
     summary: String,
 }
 
@@ -103,7 +103,7 @@ struct RepositoryPushed {
     git_ref: String,
     /// `pushed`, or `up_to_date` when the remote had it all.
     status: String,
-    /// What git and the server said, without credentials.
+    /// Output of git and of the server, without credentials.
     output: String,
 }
 
