@@ -13,7 +13,7 @@ hivekeep_kernel::codes! {
         cause: "The call came right after the one that began the swarm.",
         next: "Repeat the call after `retry_after_ms`.",
     }
-    /// As many swarms run as may.
+    /// The number of swarms that run has reached its limit.
     TOO_MANY_SWARMS = "too_many_swarms" {
         cause: "`swarm.max_running` is reached.",
         next: "Wait for one with `swarm_status`, or raise `swarm.max_running`.",

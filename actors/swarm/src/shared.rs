@@ -25,11 +25,11 @@ pub struct Options {
     /// Most swarms that run at a time. One more is refused.
     #[schemars(range(min = 1))]
     pub max_running: usize,
-    /// Swarms that are over are kept for `swarm_status`, at most so many of them.
+    /// Most swarms that are over and kept for `swarm_status`.
     // Each may have megabytes of output.
     #[schemars(range(max = 1000))]
     pub kept: usize,
-    /// The same, at most so many days.
+    /// Days that a swarm is kept for `swarm_status` after its end.
     pub kept_days: u32,
 }
 
@@ -40,7 +40,8 @@ impl Default for Options {
 }
 
 impl FamilyOptions for Options {
-    /// What could not be written would hold a swarm up for ever.
+    /// Bounds of the store that are too small: a swarm whose record or snapshot exceeds them could
+    /// never be written, and would never end.
     fn store_problems(&self, store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
         let least = [
             ("max_record_kb", store.max_record_kb, LEAST_RECORD_KB),

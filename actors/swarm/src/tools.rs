@@ -69,18 +69,18 @@ pub struct SwarmTask {
     pub name: String,
     /// A script for /bin/sh, up to 262144 bytes. It succeeds when it exits with 0.
     pub command: String,
-    /// Where it runs, an absolute path. Default: /workspace if there is one, else /root.
+    /// Folder that the command runs in, an absolute path. Default: /workspace if there is one, else /root.
     pub workdir: Option<String>,
-    /// Variables of its own, on top of env_vars.
+    /// Variables of this task alone, on top of env_vars.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
 }
 
-/// What becomes of the history, as workspace_merge has it.
+/// Shape of the merged history, as in workspace_merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwarmMergeStrategy {
-    /// One line of commits.
+    /// A single line of commits.
     Sequential,
     /// A branch for each fork, joined by merge commits.
     BranchPerSource,
@@ -88,18 +88,18 @@ pub enum SwarmMergeStrategy {
     CherryPick,
 }
 
-/// What tasks are told from the vault.
+/// Query of the vault, whose result each fork gets.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwarmVaultQuery {
-    /// What is asked.
+    /// Kind of the query.
     pub kind: SwarmVaultKind,
-    /// search: what a line has to have. read: the path of the note.
+    /// search: text that a line has to have. read: path of the note.
     #[schemars(length(min = 1, max = 1024))]
     pub query: String,
 }
 
-/// How the vault is asked.
+/// Kind of a query of the vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SwarmVaultKind {
@@ -112,7 +112,7 @@ pub enum SwarmVaultKind {
 /// A swarm: all of it, or how far it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SwarmResult {
-    /// Its id.
+    /// Id of the swarm.
     pub swarm_id: SwarmId,
     /// `running`, `merging`, `cleaning_up`, and at the end `completed` or `cancelled`. A completed swarm may have tasks that failed. `given_up`: it cannot go on before the next start of the daemon, which tries again; gave_up says why.
     pub state: String,
@@ -120,7 +120,7 @@ pub struct SwarmResult {
     pub tasks: Vec<SwarmTaskResult>,
     /// Counts.
     pub summary: SwarmSummary,
-    /// What came of the merge, when one was asked for and it is over.
+    /// Result of the merge, when one was asked for and it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<SwarmMerge>,
     /// Forks that could not be removed. They are tried again until they are gone.
@@ -129,7 +129,7 @@ pub struct SwarmResult {
     /// Forks that stay although forks were to be removed: with commits that could not be merged, or taken over by another session. workspace_destroy removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers_kept: Vec<SwarmWorkerKept>,
-    /// Of the state `given_up`: why.
+    /// Cause of the state `given_up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<String>,
     /// The workspace whose snapshot was forked.
@@ -143,33 +143,33 @@ pub struct SwarmResult {
     pub ended_at: Option<DateTime<Utc>>,
 }
 
-/// One task.
+/// State of a task, with its result when it is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SwarmTaskResult {
-    /// As given.
+    /// Name of the task, as given.
     pub name: String,
-    /// Its fork; null when none was made.
+    /// The task's fork; null when none was made.
     pub workspace_id: Option<WorkspaceId>,
-    /// Name of its fork.
+    /// Name of the task's fork.
     pub workspace_name: String,
-    /// Its command ran and exited with 0.
+    /// The task's command ran and exited with 0.
     pub success: bool,
     /// `waiting`, `forked` and `running`; then `exited`, `signalled`, `timed_out`, `interrupted` (its machine went down while it ran; it is not run again), `cancelled`, `invalid` (the guest did not run it) or `failed` (no result was got; error says why).
     pub outcome: String,
-    /// Exit status, when it exited.
+    /// Exit status, when the command exited.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Its beginning, at most 16 KiB.
+    /// Beginning of stdout, at most 16 KiB.
     pub stdout: String,
-    /// Its beginning, at most 16 KiB.
+    /// Beginning of stderr, at most 16 KiB.
     pub stderr: String,
-    /// One of both was longer.
+    /// Stdout or stderr was longer than what is here.
     pub truncated: bool,
-    /// Bytes that it wrote to stdout.
+    /// Bytes that the command wrote to stdout.
     pub stdout_bytes: u64,
-    /// Bytes that it wrote to stderr.
+    /// Bytes that the command wrote to stderr.
     pub stderr_bytes: u64,
     /// The file in the fork that has up to 16 MiB of stdout, when forks are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,14 +177,14 @@ pub struct SwarmTaskResult {
     /// The same for stderr.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_path: Option<String>,
-    /// Where it ran.
+    /// Folder that the command ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
     /// From the command's start to its end.
     pub elapsed_ms: u64,
-    /// How long making its fork took.
+    /// Time that making the task's fork took.
     pub fork_ms: u64,
-    /// Code of the error that took its place.
+    /// Code of the error, where there is no exit status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
     /// Why there is no exit status.
@@ -211,10 +211,10 @@ pub struct SwarmSummary {
     pub workers_left: usize,
 }
 
-/// What came of a swarm's merge.
+/// Result of a swarm's merge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SwarmMerge {
-    /// As asked for.
+    /// The strategy that was asked for.
     pub strategy: SwarmMergeStrategy,
     /// The workspace with the commits.
     pub target_workspace: WorkspaceId,
@@ -274,9 +274,9 @@ pub struct SwarmStatus {
 pub struct SwarmStatusResult {
     /// The swarm that was asked for.
     pub swarm: Option<SwarmResult>,
-    /// All of them.
+    /// All swarms, the oldest first.
     pub swarms: Option<Vec<SwarmRow>>,
-    /// How many.
+    /// Number of swarms in the list.
     pub count: Option<usize>,
 }
 
@@ -284,9 +284,9 @@ pub struct SwarmStatusResult {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SwarmRow {
-    /// Its id.
+    /// Id of the swarm.
     pub swarm_id: SwarmId,
-    /// As in a swarm, or `planned` while it is being written down.
+    /// State of the swarm, or `planned` while it is being written down.
     pub state: String,
     /// Whether it is the calling session's.
     pub owned: bool,
@@ -316,7 +316,8 @@ pub struct SwarmCancelled {
     pub cancelled: bool,
 }
 
-/// What the tasks may take one after the other, with room for forks and a merge.
+/// Time limit of a `swarm_run` in seconds: its tasks at their limits, `max_parallel` at a time, with
+/// room for forks and a merge.
 fn limit(input: &Value) -> Option<u64> {
     let tasks = input.get("tasks")?.as_array()?.len() as u64;
     let number = |field: &str| input.get(field).and_then(Value::as_u64);
