@@ -15,19 +15,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Team {
-    /// Make one. Draws from the bucket `create` of the session's rates.
+    /// Make a team. Draws from the bucket `create` of the session's rates.
     Create(CreateTeam),
-    /// Remove one, those below it, and every workspace of theirs.
+    /// Remove a team, those below it, and every workspace of theirs.
     Destroy {
         /// The team's name.
         name: String,
     },
-    /// Look at one as it is now.
+    /// Look at a team as it is now.
     Status {
         /// The team's name.
         name: String,
     },
-    /// Show all.
+    /// Show all teams.
     List,
     /// Send a message to a member.
     Message(SendMessage),
@@ -62,14 +62,14 @@ pub struct SendMessage {
     pub agent: String,
     /// The member it is for, or `*` for all but the sender.
     pub to: String,
-    /// What it says, at most 262144 bytes.
+    /// Content of the message, at most 262144 bytes.
     pub content: String,
     /// A word for what it is, up to 64 characters. Default: text. A `task_assignment` is run in the guest of each member it is for: its content is a JSON object of task_id, command and, as wished, workdir, env (names and values) and timeout_secs (1 to 86400, default 300); its result is received as one of daemon_results. A member runs a task_id once: a repeat is answered with what became of it.
     #[schemars(length(min = 1, max = 64))]
     pub message_type: Option<String>,
 }
 
-/// What is received of a member's inbox, and how it is confirmed.
+/// Messages and results to take from a member's inbox, and how they are confirmed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct ReceiveMessages {
     /// The team's name.
@@ -124,16 +124,16 @@ pub enum Confirm {
 pub struct TeamRole {
     /// The member's name, unique in the team; same rule as for teams.
     pub name: String,
-    /// What it is there for; same rule. Its workspace is named after the team, the role and four hex digits.
+    /// The member's function; same rule. Its workspace is named after the team, the role and four hex digits.
     pub role: String,
-    /// What it can do.
+    /// Abilities of the member, at most 64 of up to 4096 bytes.
     #[serde(default)]
     pub skills: Vec<String>,
-    /// About it.
+    /// Description of the member, up to 4096 bytes.
     pub description: Option<String>,
 }
 
-/// What became of the action.
+/// Result of an action. A field begins with the actions that have it.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -209,7 +209,7 @@ pub struct TeamResult {
 pub struct TeamMember {
     /// Its name.
     pub name: String,
-    /// What it is there for.
+    /// The member's function.
     pub role: String,
     /// destroy: its team, when that is one below.
     pub team: Option<String>,
@@ -270,7 +270,7 @@ pub struct TeamMessage {
     pub from: String,
     /// To whom: a member, or `*`.
     pub to: String,
-    /// What it says.
+    /// Content of the message.
     pub content: String,
     /// The sender's word for what it is.
     pub message_type: String,
@@ -280,11 +280,11 @@ pub struct TeamMessage {
     pub redelivered: bool,
 }
 
-/// What became of a task.
+/// Result of a task.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TaskReport {
-    /// As it was assigned.
+    /// The task's id, as it was assigned.
     pub task_id: String,
     /// Whether its command exited with 0.
     pub success: bool,
@@ -333,12 +333,12 @@ pub struct AssignedTask {
     pub state: String,
     /// The member had been given this task before: nothing was assigned.
     pub repeat: bool,
-    /// Of a repeat to one member: what became of it, when that is known.
+    /// Result of a repeated task that is for one member, when it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<TaskReport>,
 }
 
-/// What of a member cannot be received.
+/// Part of a member's inbox that cannot be received.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Unavailable {
     /// `messages` or `daemon_results`.
@@ -358,7 +358,7 @@ pub struct Undelivered {
     pub error: String,
 }
 
-/// What the members of a team have of a network.
+/// Network between the members of a team.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TeamNetwork {
@@ -372,14 +372,14 @@ pub struct TeamNetwork {
     pub reason: Option<String>,
 }
 
-/// What became of a team's cards.
+/// State of a team's cards in the vault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TeamCards {
-    /// They are in the vault as the members were seen last.
+    /// The cards are in the vault as the members were seen last.
     Written,
-    /// They have not been looked at since the start.
+    /// The cards have not been looked at since the start.
     Pending,
-    /// Some are not, or are old. They are written at the next change.
+    /// Some cards are missing or old. They are written at the next change.
     Error(String),
 }
