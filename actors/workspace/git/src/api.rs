@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct GitCloned {
     /// Always true: a clone that failed is an error.
     pub success: bool,
-    /// Where it is.
+    /// Folder of the clone in the workspace.
     pub path: String,
     /// The commit that is checked out; null when the repository has none yet.
     pub commit_sha: Option<String>,
-    /// Where it came from, without credentials.
+    /// Address of the repository, without credentials.
     pub url: String,
     /// The branch that is checked out; null where a tag is.
     pub branch: Option<String>,
@@ -29,7 +29,7 @@ pub struct GitFetched {
     pub remote: String,
     /// The commit that was fetched, the first of several; null where the remote has none.
     pub commit_sha: Option<String>,
-    /// What git said, without credentials.
+    /// Output of git, without credentials.
     pub output: String,
 }
 
@@ -76,18 +76,18 @@ pub struct RenamedPath {
     pub staged: bool,
 }
 
-/// What became of a commit.
+/// Result of a commit, also where there was nothing to commit.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GitCommitted {
-    /// What was done.
+    /// Whether a commit was made.
     pub status: CommitStatus,
     /// The commit that is checked out now; null before the first.
     pub commit_sha: Option<String>,
-    /// Its short name.
+    /// The commit's hash in short.
     pub short_sha: Option<String>,
     /// The branch; null where none is checked out.
     pub branch: Option<String>,
-    /// What git says of it.
+    /// Output of `git commit`; empty when nothing was committed.
     pub summary: String,
 }
 
@@ -95,7 +95,7 @@ pub struct GitCommitted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitStatus {
-    /// There is.
+    /// A new commit was made.
     Committed,
     /// Nothing is changed, or nothing is staged and `add_all` is false.
     NothingToCommit,
@@ -112,20 +112,20 @@ pub struct GitPushed {
     pub success: bool,
     /// `pushed`, or `up_to_date` when the remote had it all.
     pub status: String,
-    /// What it did, ref by ref.
+    /// Refs of the remote that the push was about, in git's order.
     pub refs: Vec<PushedRef>,
-    /// What git and the server said, without credentials.
+    /// Output of git and of the server, without credentials.
     pub output: String,
 }
 
-/// One ref of a remote after a push.
+/// Ref of a remote after a push.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PushedRef {
     /// The remote's ref.
     pub to: String,
     /// `fast_forward`, `new`, `forced`, `deleted`, `up_to_date` or `rejected`.
     pub status: String,
-    /// In git's words.
+    /// Change of the ref, in git's words.
     pub summary: String,
     /// rejected: why.
     #[serde(skip_serializing_if = "Option::is_none")]

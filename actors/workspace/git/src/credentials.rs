@@ -24,7 +24,7 @@ const LEAST_TOKEN_BYTES: usize = 4;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GitOptions {
-    /// What the git tools answer to servers that ask who one is, none by default. Each is a
+    /// Credentials that the git tools give to servers that ask for some, none by default. Each is a
     /// table: `[[git.credentials]]` with `host` and either `token_file` or `token_env`, and
     /// `username` where the server wants one. The first whose `host` fits is taken. The token
     /// itself is never part of the configuration; a workspace's git is told it for one command.

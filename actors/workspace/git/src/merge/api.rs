@@ -4,7 +4,7 @@ use hivekeep_kernel::WorkspaceId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the history.
+/// Shape of the history that a merge makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeStrategy {
@@ -16,16 +16,16 @@ pub enum MergeStrategy {
     CherryPick,
 }
 
-/// What came of a merge.
+/// Result of a merge, in all and by source.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MergeResult {
     /// Every source is in the target. When false, `conflicts` says what is not, and `head_after` whether anything changed.
     pub success: bool,
-    /// As asked for.
+    /// The strategy that was asked for.
     pub strategy: MergeStrategy,
     /// The target.
     pub target_workspace: WorkspaceId,
-    /// Its branch; absent when HEAD is detached.
+    /// The target's branch; absent when HEAD is detached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// The target's commit before.
@@ -47,21 +47,21 @@ pub struct MergeResult {
     pub interrupted_before: Vec<Interrupted>,
 }
 
-/// One source.
+/// Result of a merge for a source.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SourceMerge {
-    /// Its workspace.
+    /// The source's workspace.
     pub source_id: WorkspaceId,
-    /// Its name.
+    /// Name of the source's workspace.
     pub source_name: String,
-    /// How it went.
+    /// Outcome for the source.
     pub status: SourceStatus,
-    /// Its commits that came to the target; 0 unless `merged`.
+    /// Commits of the source that came to the target; 0 unless `merged`.
     pub commits_applied: u64,
-    /// Its commit that was merged.
+    /// The source's commit that was merged.
     pub head: Option<String>,
-    /// The newest commit that it shares with the target.
+    /// The newest commit that the source shares with the target.
     pub merge_base: Option<String>,
     /// How the base was found.
     pub merge_base_found_by: Option<BaseFoundBy>,
@@ -74,11 +74,11 @@ pub struct SourceMerge {
     /// Merge commits that `sequential` replaced by the commits of their sides.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub merges_flattened: u64,
-    /// Its branch in the target, of `branch-per-source`.
+    /// Branch of the source in the target, of `branch-per-source`.
     pub branch: Option<String>,
     /// Why that branch could not be made, when the merge itself was.
     pub branch_error: Option<String>,
-    /// Submodules that it changed, at most 100: their entry is merged, their content is not.
+    /// Submodules that the source changed, at most 100: their entry is merged, their content is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub submodules: Vec<String>,
     /// The commit that commit_uncommitted made.
@@ -89,17 +89,17 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// How a source went.
+/// Outcome of a merge for a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceStatus {
-    /// Its commits are in the target.
+    /// The source's commits are in the target.
     Merged,
-    /// They were there already.
+    /// The source's commits were in the target already.
     UpToDate,
-    /// They merged cleanly and were left out, for another source failed.
+    /// The source's commits merged cleanly and were left out, for another source failed.
     Withheld,
-    /// They could not be merged; `conflicts` says why.
+    /// The source's commits could not be merged; `conflicts` says why.
     Failed,
 }
 
@@ -117,11 +117,11 @@ pub enum BaseFoundBy {
 pub struct MergeConflict {
     /// The source's workspace.
     pub source_id: WorkspaceId,
-    /// Stable: `conflict`, `no_common_history`, `merge_not_linear`, `too_many_commits`, `branch_diverged`, `not_a_repository`, `no_commits`, `bundle_too_large`, ...
+    /// Code of the error, stable: `conflict`, `no_common_history`, `merge_not_linear`, `too_many_commits`, `branch_diverged`, `not_a_repository`, `no_commits`, `bundle_too_large`, ...
     pub code: String,
-    /// What happened.
+    /// Message of the error.
     pub error: String,
-    /// What to do next.
+    /// Step that resolves the error.
     pub next_step: Option<String>,
     /// The commit whose replay conflicts.
     pub commit: Option<ConflictCommit>,
@@ -136,23 +136,23 @@ pub struct MergeConflict {
 /// A commit that could not be replayed.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ConflictCommit {
-    /// Its id in the source.
+    /// The commit's id in the source.
     pub sha: String,
-    /// First line of its message.
+    /// First line of the commit's message.
     pub subject: String,
 }
 
 /// A file in conflict.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ConflictFile {
-    /// Below the repository.
+    /// Path of the file, below the repository.
     pub path: String,
-    /// What stands against what.
+    /// Changes of target and source that conflict.
     pub kind: ConflictKind,
-    /// Git sees no text in it.
+    /// Git sees no text in the file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub binary: bool,
-    /// What is in conflict, as a combined diff with conflict markers: at most 20 hunks, of the first 20 files.
+    /// Parts in conflict, as a combined diff with conflict markers: at most 20 hunks, of the first 20 files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hunks: Vec<Hunk>,
     /// There is more than `hunks` shows.
@@ -169,23 +169,23 @@ pub struct Hunk {
     pub text: String,
 }
 
-/// What stands against what in a file.
+/// Changes of target and source that conflict in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConflictKind {
-    /// Both changed it.
+    /// Target and source changed the file.
     BothModified,
-    /// Both added it.
+    /// Target and source added the file.
     BothAdded,
-    /// Both removed it, or renamed it differently.
+    /// Target and source removed the file, or renamed it differently.
     BothDeleted,
-    /// The target changed it, the source deleted it.
+    /// The target changed the file, the source deleted it.
     DeletedBySource,
-    /// The source changed it, the target deleted it.
+    /// The source changed the file, the target deleted it.
     DeletedByTarget,
-    /// The target put it where the source has something else.
+    /// The target put the file where the source has something else.
     AddedByTarget,
-    /// The source put it where the target has something else.
+    /// The source put the file where the target has something else.
     AddedBySource,
 }
 
@@ -196,7 +196,7 @@ pub struct Uncommitted {
     pub source_id: WorkspaceId,
     /// Files as `git status` names them, at most 200; a new folder is one entry.
     pub files: Vec<String>,
-    /// How many there are.
+    /// Number of all files.
     pub files_total: u64,
     /// Whether commit_uncommitted made a commit of them; otherwise they are not part of the merge.
     pub committed: bool,
@@ -205,18 +205,18 @@ pub struct Uncommitted {
 /// A merge that was cut short.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Interrupted {
-    /// Its id.
+    /// The merge's id.
     pub merge_id: String,
-    /// What the target has of it.
+    /// Whether the target has the merge's commits.
     pub outcome: InterruptedOutcome,
 }
 
-/// What a target has of a merge that was cut short.
+/// Outcome of a merge that was cut short, in its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InterruptedOutcome {
-    /// Nothing.
+    /// The target has none of the merge's commits.
     Undone,
-    /// All its commits; branches of `branch-per-source` may be missing.
+    /// The target has all the merge's commits; branches of `branch-per-source` may be missing.
     Landed,
 }
