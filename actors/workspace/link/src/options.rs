@@ -191,7 +191,7 @@ impl LinkOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkSupervisorOptions {
-    /// One connecting phase and the calls.
+    /// Options of a link: of a connecting phase, and of calls.
     pub link: LinkOptions,
     /// Silence of the guest after which it is pinged.
     pub ping_idle_ms: u64,
