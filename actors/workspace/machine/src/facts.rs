@@ -26,7 +26,7 @@ impl Isolation {
     }
 }
 
-/// What executes the guest's instructions.
+/// Accelerator: executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AcceleratorKind {
@@ -34,7 +34,7 @@ pub enum AcceleratorKind {
     Kvm,
     /// QEMU's software emulation.
     Tcg,
-    /// None: the guest's processes run on the host's kernel.
+    /// No accelerator: the guest's processes run on the host's kernel.
     Namespaces,
 }
 
@@ -71,12 +71,12 @@ pub struct DriverFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "users", rename_all = "snake_case")]
 pub enum HostUser {
-    /// One of the machine's own.
+    /// A user of the machine's own.
     Own,
-    /// The daemon's, as those of all its machines are: between them stand namespaces alone, and
+    /// The daemon's user, which all its machines share: between them stand namespaces alone, and
     /// what the kernel counts by user they take from one another.
     Shared {
-        /// Why it has none of its own.
+        /// Reason why the machine has no user of its own.
         why: String,
     },
 }
@@ -85,9 +85,9 @@ pub enum HostUser {
 /// capabilities, which are alike everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Confinement {
-    /// What of Landlock is in force.
+    /// Landlock features in force.
     pub landlock: Landlock,
-    /// Whether each is a user of the host of its own.
+    /// User of the host that a sandbox's processes are.
     #[serde(flatten)]
     pub user: HostUser,
 }
@@ -154,14 +154,14 @@ pub struct Capabilities {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "enforced", rename_all = "snake_case")]
 pub enum Enforcement {
-    /// It holds.
+    /// The limit holds.
     Yes {
-        /// By which mechanism, such as "cgroup v1 memory.limit_in_bytes = 536870912".
+        /// Mechanism that enforces the limit, such as "cgroup v1 memory.limit_in_bytes = 536870912".
         by: String,
     },
-    /// It does not hold.
+    /// The limit does not hold.
     No {
-        /// What is missing.
+        /// Cause, such as a cgroup controller that the host does not have.
         why: String,
     },
 }
@@ -187,28 +187,28 @@ const ASKED: [(u32, &str); 3] = [
     (6, "the denial of signals and abstract sockets to the outside"),
 ];
 
-/// How much of what is asked for is enforced.
+/// Share of the Landlock features that sandboxes ask for that is enforced.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum LandlockExtent {
-    /// All of it.
+    /// All features.
     Full,
-    /// Some of it: the kernel is older.
+    /// Some features: the kernel is older.
     Partial,
-    /// Nothing: the kernel has no Landlock, or was booted without.
+    /// No feature: the kernel has no Landlock, or was booted without.
     None,
 }
 
 /// Landlock, as sandboxes have it on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Landlock {
-    /// How much of what sandboxes ask for is enforced.
+    /// Share of the features that sandboxes ask for that is enforced.
     pub enforced: LandlockExtent,
-    /// The kernel's version of it; 0 without.
+    /// Version of the kernel's Landlock ABI; 0 without Landlock.
     pub abi: u32,
-    /// What sandboxes ask for and this kernel does not have.
+    /// Features that sandboxes ask for and this kernel does not have.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub missing: Vec<String>,
 }
