@@ -3,7 +3,7 @@
 pub(crate) use hivekeep_kernel::codes::*;
 
 hivekeep_kernel::codes! {
-    /// It is not a valid reference to a container image.
+    /// The reference to a container image is malformed.
     IMAGE_REFERENCE = "image_reference" {
         cause: "It does not name its registry, or has characters that references cannot have.",
         next: "Write it in full: `docker.io/library/python:3.12`, `oci:PATH:TAG` or `docker-archive:PATH`.",
@@ -33,7 +33,7 @@ hivekeep_kernel::codes! {
         cause: "The repository, tag or digest is wrong.",
         next: "Look up its tags and write the reference again.",
     }
-    /// What was fetched is not what its digest says.
+    /// Fetched content does not have the expected digest.
     DIGEST_MISMATCH = "digest_mismatch" {
         cause: "It was changed on the way, or the source is damaged.",
         next: "Try again; if it stays so, do not trust the source.",
