@@ -67,7 +67,7 @@ impl Error {
     }
 }
 
-/// What is kept of the audit log, and how soon it is on the disk.
+/// Size of the audit log, and the time until an entry is on the disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {

@@ -36,7 +36,7 @@ pub enum Door {
     McpHttp,
     /// The HTTP API.
     HttpApi,
-    /// What E2B's SDKs speak.
+    /// E2B's API, for its SDKs.
     E2b,
     /// The command line.
     Cli,

@@ -71,7 +71,7 @@ crate::codes! {
         cause: "Files of the state directory cannot be read, linked or copied, often for want of space.",
         next: "Look at the free space of the state directory and at `hivekeep logs`.",
     }
-    /// What is named belongs to another session, or to nobody.
+    /// The named resource belongs to another session, or to nobody.
     NOT_OWNER = "not_owner" {
         cause: "Another session made it, or its session has ended.",
         next: "Use `workspace_adopt` to take over a workspace whose session is gone.",

@@ -16,9 +16,9 @@ use crate::codes;
 pub struct ToolError {
     /// Stable, snake_case; what programs act on.
     pub code: Cow<'static, str>,
-    /// What happened, for people and models.
+    /// Account of the failure, for people and models.
     pub message: String,
-    /// What to do next, when there is something to do.
+    /// Next step of the caller, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
     /// Which layer said no.

@@ -48,7 +48,7 @@ pub enum FieldKind {
     Number,
     /// True or false.
     Boolean,
-    /// One of the options.
+    /// A single one of the options.
     Choice,
     /// Several of the options.
     Choices,

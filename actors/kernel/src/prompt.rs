@@ -26,7 +26,7 @@ pub struct UserQuestion {
     /// True if a text is an answer.
     #[serde(default)]
     pub free_text: bool,
-    /// What a text might say, shown where it is typed.
+    /// Placeholder of the text, shown where it is typed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<String>,
     /// Values that it asks for instead of options and a text.

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ToolPattern, condition::Condition};
 
-/// Who may call what, and what a person has to approve.
+/// Policy: who may call what, and what a person has to approve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// False refuses every tool call; the rest of the daemon goes on.
     pub tools_enabled: bool,
-    /// What is done with calls that nothing else rules on.
+    /// Default ruling, on calls that nothing else rules on.
     pub permission_mode: PermissionMode,
     /// Rules, after those that were added at run time: a denial wins over everything; of the others the
     /// first that matches decides.
@@ -62,19 +62,19 @@ pub enum SourceTrust {
 pub struct ConversationOptions {
     /// Tools: names, or beginnings with `*`.
     pub tools: Vec<ToolPattern>,
-    /// What a model is told when it is put into the mode.
+    /// Text that a model is told when it is put into the mode.
     pub prompt: String,
 }
 
-/// What is done with a call that nothing else rules on.
+/// Default ruling, on calls that nothing else rules on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PermissionMode {
-    /// It is denied, unless a rule allows it.
+    /// The call is denied, unless a rule allows it.
     DenyAll,
     /// A person approves everything but reading.
     ApproveReads,
-    /// It is made.
+    /// The call is made.
     #[default]
     ApproveAll,
 }
@@ -97,7 +97,7 @@ pub enum RuleEffect {
 pub struct RuleOptions {
     /// Name, as refusals and approvals show it.
     pub name: String,
-    /// What it does with calls that match.
+    /// Effect on calls that match.
     pub effect: RuleEffect,
     /// Tools: names, or beginnings with `*`.
     pub tools: Vec<ToolPattern>,
@@ -132,7 +132,7 @@ pub struct AgentOptions {
 pub struct ContextOptions {
     /// Tools that are denied whatever the capabilities say.
     pub deny: Vec<ToolPattern>,
-    /// What may be done.
+    /// Capabilities: actions that the context allows.
     pub capabilities: Vec<CapabilityOptions>,
     /// Largest result of a call, in bytes of JSON, where the tool allows more. A larger one is kept as an
     /// artifact.
@@ -143,7 +143,7 @@ pub struct ContextOptions {
     pub max_calls: Option<u32>,
 }
 
-/// One capability of a context. A list that is left out limits nothing; an empty one admits nothing.
+/// Capability of a context. A list that is left out limits nothing; an empty one admits nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CapabilityOptions {
@@ -214,7 +214,7 @@ impl Default for ApprovalOptions {
 }
 
 impl RuleOptions {
-    /// What is wrong with it beyond what the types refuse: key and reason.
+    /// Problem of the rule that its types do not refuse: key and reason.
     pub fn problem(&self) -> Option<(&'static str, String)> {
         if self.name.is_empty() || self.name.len() > 64 || self.name.chars().any(char::is_control) {
             return Some(("name", "must have from 1 to 64 characters".to_owned()));

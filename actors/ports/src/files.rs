@@ -159,7 +159,7 @@ pub struct WatchWish {
     pub user: Option<String>,
 }
 
-/// What happened to a path that is watched.
+/// Kind of change to a watched path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(inline)]
 #[serde(rename_all = "snake_case")]

@@ -25,7 +25,8 @@ use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
 
 pub use group::{BadGroup, GroupChange, NetworkGroup};
 
-/// What a workspace may reach, and who may reach it. The default allows nothing.
+/// Network policy of a workspace: where it may connect to, and who may connect to it. The default
+/// allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReachPolicy {
     /// Public addresses of the internet. Never private, link-local or metadata addresses, nor the
@@ -35,7 +36,7 @@ pub struct ReachPolicy {
     pub allow_inter_vm: bool,
     /// The ports on which other workspaces get in, those of its group too; empty is every port.
     pub allowed_ports: Vec<u16>,
-    /// What else it may reach: addresses, blocks or names, each with ports if need be.
+    /// Further destinations: addresses, blocks or names, each with ports if need be.
     pub egress_allow: Vec<String>,
     /// The group whose other members it reaches and who reach it, whatever `allow_inter_vm` says;
     /// on `allowed_ports` only where there are some. Absent where it is in none.
@@ -58,7 +59,7 @@ pub struct NetworkWish {
     pub group: Option<GroupChange>,
 }
 
-/// What carries ports.
+/// Transport protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -121,7 +122,7 @@ pub enum NetworkMode {
     Bridge,
     /// Each machine alone, with forwards; there is no bridge because of `reason`.
     User {
-        /// What is missing for a bridge.
+        /// Requirement of a bridge that the host does not meet.
         reason: String,
     },
     /// Machines have no network.

@@ -1,4 +1,4 @@
-//! What the way of a call costs: a tool that does nothing, through every layer,
+//! Benchmark of dispatch: latency and throughput of a tool that does nothing, through every layer
 //! to its actor and back.
 //!
 //! `cargo run --release -p hivekeep-registry --features test-util --example dispatch_bench`

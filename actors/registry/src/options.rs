@@ -23,17 +23,17 @@ pub struct Options {
     pub default_tier: String,
     /// Tiers of users: `"uid:1000" = "free"`, and `bearer` for whoever has the token of the HTTP door.
     pub user_tiers: BTreeMap<User, String>,
-    /// What users of a tier may call and hold, by the tier's name: `[registry.tiers.NAME]`, with
-    /// `calls`, a list of `{ tools = ["fs.*"], per = "minute", most = 60 }`, and `holds`, as
-    /// `{ scripts = 5 }`. The tier `personal` is there, and limits nothing unless it is set here.
+    /// Limits of tiers, by the tier's name: `[registry.tiers.NAME]`, with `calls`, a list of
+    /// `{ tools = ["fs.*"], per = "minute", most = 60 }`, and `holds`, as `{ scripts = 5 }`. The tier
+    /// `personal` is there, and limits nothing unless it is set here.
     pub tiers: BTreeMap<String, QuotaTier>,
     /// Token buckets; each session has its own.
     pub rate: RateOptions,
-    /// What one session may hold at a time.
+    /// Resources that one session may hold at a time.
     pub quota: QuotaOptions,
-    /// What all sessions of one user may have together.
+    /// Allowance of all sessions of one user together.
     pub user: UserOptions,
-    /// What all workspaces together may take of this host.
+    /// Share of this host that all workspaces together may take.
     pub host: HostOptions,
     /// How many calls one actor works on, and how many wait for it.
     pub admission: AdmissionOptions,
@@ -43,11 +43,11 @@ pub struct Options {
     pub deferred: DeferredOptions,
     /// Credentials in error texts.
     pub redaction: RedactionOptions,
-    /// What clients are shown of the tools.
+    /// Contents of the tool listings that clients get.
     pub listing: ListingOptions,
 }
 
-/// What clients are shown of the tools.
+/// Contents of the tool listings that clients get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListingOptions {
@@ -84,7 +84,7 @@ pub struct RateOptions {
     pub default_per_minute: NonZeroU32,
 }
 
-/// What one session may hold at a time.
+/// Resources that one session may hold at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaOptions {
@@ -96,7 +96,7 @@ pub struct QuotaOptions {
     pub max_disk_gb: u64,
 }
 
-/// What all sessions of one user may have together, so that a new session is no new allowance. A
+/// Allowance of all sessions of one user together, so that a new session adds nothing to it. A
 /// user is one of this host, or whoever has the token of the HTTP door.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -108,8 +108,8 @@ pub struct UserOptions {
     pub quota_factor: NonZeroU32,
 }
 
-/// What all workspaces together may take of this host. The sizes of workspaces are limits and most
-/// use less, so that more than there is can be given out.
+/// Share of this host that all workspaces together may take. The sizes of workspaces are limits and
+/// most use less, so that more than there is can be given out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostOptions {
@@ -128,7 +128,7 @@ pub struct AdmissionOptions {
     /// Calls that one actor works on at a time. Of an actor that sessions share, a session has at
     /// most half of them, and half of the places to wait.
     pub in_flight: NonZeroU32,
-    /// Of these, how many are kept free of commands and machine making, so that
+    /// Places of `in_flight` that commands and machine making cannot take, so that
     /// looking, killing and cancelling work while long commands run. Must be
     /// below `in_flight`.
     pub reserved: u32,

@@ -96,7 +96,7 @@ impl Drop for Attachment {
     }
 }
 
-/// What becomes of a session.
+/// Lifecycle state of a session. It can be resumed until it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
@@ -104,20 +104,20 @@ pub enum SessionState {
     Attached,
     /// No client is attached; it can be resumed.
     Detached,
-    /// It is over; what it owned can be adopted.
+    /// The session is over; what it owned can be adopted.
     Ended,
 }
 
-/// One session.
+/// Row of a listing of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionRow {
     /// The session.
     pub session: SessionId,
-    /// What becomes of it.
+    /// Lifecycle state.
     pub state: SessionState,
     /// The door it was opened through.
     pub door: Door,
-    /// What its client calls itself.
+    /// Name that the client gives itself; for people only.
     pub client: String,
     /// Whom it is for; all sessions of one user share an allowance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,16 +133,16 @@ pub struct SessionRow {
     pub calls_total: u64,
     /// Seconds since a client was attached or a call running.
     pub idle_secs: u64,
-    /// What it holds.
+    /// Resources that the session holds.
     pub used: Resources,
-    /// What it may hold.
+    /// Resources that the session may hold.
     pub allowed: Resources,
     /// When it was opened.
     pub opened_at: DateTime<Utc>,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<DateTime<Utc>>,
-    /// What it is bound to.
+    /// Agent, context, parent, tools and conversation that the session is bound to.
     #[serde(default, skip_serializing_if = "SessionProfile::is_empty")]
     pub profile: SessionProfile,
     /// Why it ended.

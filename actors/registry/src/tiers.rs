@@ -19,13 +19,14 @@ pub(crate) use meter::{CallCounts, CallMeter, CallPermit};
 /// Part of a limit that is written down at once.
 const LEASE_PART: u32 = 16;
 
-/// What one user may call and hold, over all its sessions. Empty: nothing beyond the other limits.
+/// Limits of one user's calls and holdings, over all its sessions. Empty: nothing beyond the other
+/// limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaTier {
     /// Limits of calls.
     pub calls: Vec<CallLimit>,
-    /// What the user may hold at a time, by kind: `scripts = 5`.
+    /// Most that the user may hold at a time, by kind: `scripts = 5`.
     pub holds: BTreeMap<String, u64>,
 }
 
@@ -72,7 +73,7 @@ impl LimitPeriod {
         }
     }
 
-    /// As in the configuration.
+    /// Value of `per` in the configuration.
     fn word(self) -> &'static str {
         match self {
             Self::AtOnce => "at_once",

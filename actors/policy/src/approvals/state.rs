@@ -23,7 +23,7 @@ pub struct WantedCall {
     pub tool: String,
     /// The session that calls.
     pub session: SessionId,
-    /// Who calls: the session's user, or an operator in another's session.
+    /// User of the call: the session's, or an operator in another's session.
     pub user: User,
     /// The door it came through.
     pub door: Door,
@@ -54,11 +54,11 @@ impl WantedCall {
     }
 }
 
-/// What became of an approval.
+/// Lifecycle state of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalState {
-    /// It waits for a person.
+    /// The approval waits for a person.
     Pending,
     /// A person approved it; the call has not been made yet.
     Approved,
@@ -72,7 +72,7 @@ pub enum ApprovalState {
     Used,
 }
 
-/// One approval.
+/// Request to a person: approve or deny a call, or answer a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Approval {
     /// Its id.
@@ -86,11 +86,11 @@ pub struct Approval {
     pub asked_at: DateTime<Utc>,
     /// When it is over.
     pub expires_at: DateTime<Utc>,
-    /// What became of it.
+    /// Lifecycle state.
     pub state: ApprovalState,
     /// True while a call waits for the answer; false when the caller repeats the call.
     pub waits: bool,
-    /// Who decided.
+    /// User and door that decided, as `uid:1000 (cli)`; for the caller's client the door is `elicitation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// When it was decided.
@@ -102,7 +102,7 @@ pub struct Approval {
     /// The reply to the question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<UserReply>,
-    /// What whoever decided said about it.
+    /// Reason that was given with the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_why: Option<String>,
     /// SHA-256 of the token, if it was made as one. Never listed.
@@ -125,7 +125,7 @@ pub struct Grant {
     pub session: Option<SessionId>,
     /// When it is over.
     pub until: DateTime<Utc>,
-    /// Who gave it.
+    /// User and door that gave it, as `decided_by` has them.
     pub by: String,
     /// When it was given.
     pub at: DateTime<Utc>,

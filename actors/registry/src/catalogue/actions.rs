@@ -344,7 +344,8 @@ mod tests {
         assert_eq!(definitions, ["Place"]);
     }
 
-    /// What the object admits beyond the enum, `missing` names; what is left, the enum takes.
+    /// The flat schema admits arguments that the enum refuses for lack of a property; `missing` names
+    /// these properties. Arguments that lack none parse as the enum.
     #[test]
     fn what_an_action_requires_is_named() {
         let (flat, actions) = flat();

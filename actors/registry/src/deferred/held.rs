@@ -1,4 +1,4 @@
-//! One deferred call: its records, in its stream `deferred/<id>`, and the state machine that this
+//! Deferred call: its records, in the stream `deferred/<id>`, and the state machine that this
 //! daemon holds.
 //!
 //! ```text

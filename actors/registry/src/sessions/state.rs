@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 pub enum EndReason {
     /// Nobody resumed it within the grace time.
     GraceOver,
-    /// It was told to.
+    /// An operator or a client ended the session.
     Told,
-    /// It held nothing and had no client when room was needed for another.
+    /// The session held nothing and had no client when room was needed for another.
     MadeRoom,
     /// Its actor failed too often and was given up.
     Failed,

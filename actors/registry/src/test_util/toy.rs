@@ -83,7 +83,7 @@ impl ActorDirectory for ToyDirectory {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToyEcho {
-    /// What to say.
+    /// Text to say.
     pub text: String,
     /// How many times to say it; makes long results.
     #[serde(default = "once")]
@@ -122,7 +122,7 @@ fn rate_of(args: &Value) -> Option<RateClass> {
     (args.get("colour")?.as_str()? == "red").then_some(RateClass::Create)
 }
 
-/// What was said.
+/// Echo of the text, as often as it was asked for.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ToyEchoed {
     /// The text.
@@ -152,7 +152,7 @@ pub struct ToyWait {
     pub timeout_secs: Option<u64>,
 }
 
-/// That it waited.
+/// Wait that ended, in full or at its own time limit.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ToyWaited {
     /// How long it waited, in milliseconds.
