@@ -46,7 +46,7 @@ hivekeep_kernel::codes! {
         cause: "A script of the page runs without an end. It was stopped.",
         next: "Go on if the page can be used now; otherwise load it again.",
     }
-    /// What was waited for did not happen in its time.
+    /// The browser or the page did not reach the awaited state in time.
     BROWSER_TIMED_OUT = "browser_timed_out" {
         cause: "The page loads slowly, or never comes to be as was wanted.",
         next: "Look at the page with `webview_snapshot`, or give a larger limit.",

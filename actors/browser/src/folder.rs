@@ -93,7 +93,7 @@ impl BrowserFolder {
             let why = format!("a browser is given {mb} MiB at most, all files together");
             return Err(io::Error::other(why));
         }
-        // One folder per upload: two files may have the same name.
+        // Each upload has a folder of its own: two files may have the same name.
         let own = uuid::Uuid::new_v4().simple().to_string();
         let uploads = self.open(UPLOADS, OFlags::DIRECTORY)?;
         mkdirat(&uploads, own.as_str(), Mode::RWXU)?;

@@ -20,7 +20,7 @@ use crate::{
     browsers::Browsers,
 };
 
-/// What is done about dialogs.
+/// Answer to dialogs of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DialogChoice {
@@ -49,7 +49,7 @@ pub(crate) struct Connect {
     #[schemars(range(min = 1, max = MAX_SECS))]
     #[serde(default = "default_secs")]
     pub(crate) timeout: u64,
-    /// What is done about dialogs of pages. They are told with the answer of the call.
+    /// Answer to dialogs of pages. They are told with the answer of the call.
     #[serde(default)]
     pub(crate) dialogs: DialogChoice,
     /// Text for prompts, where dialogs are accepted.
@@ -65,12 +65,12 @@ pub(crate) struct Connect {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Disconnect {}
 
-/// It is done.
+/// Browser that was started, attached to or closed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ConnectionDone {
     /// Always true; a failure is an error.
     pub(crate) success: bool,
-    /// What was done.
+    /// Sentence on the browser and its connection.
     pub(crate) message: String,
     /// Whether this call started it.
     #[serde(skip_serializing_if = "Option::is_none")]

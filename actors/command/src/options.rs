@@ -12,7 +12,7 @@ use crate::codes;
 /// Longest grace period between the two signals of a stop.
 pub(crate) const MAX_GRACE_SECS: u64 = 300;
 
-/// What sessions may run in their places.
+/// Commands that sessions may run in their places.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {

@@ -35,7 +35,7 @@ pub(crate) struct AskUser {
     /// True takes a text besides the options.
     #[serde(default)]
     pub(crate) allow_free_text: bool,
-    /// What a text might say, shown where it is typed.
+    /// Placeholder of the text, shown where it is typed.
     #[schemars(length(max = 200))]
     pub(crate) free_text_placeholder: Option<String>,
     /// True lets the person choose several options.
@@ -55,7 +55,7 @@ fn patience() -> u64 {
     120
 }
 
-/// What became of a question.
+/// Outcome of a question.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct UserAsked {
     /// `answered`, `skipped` or `no_answer`.
@@ -95,7 +95,7 @@ fn chat() -> String {
 pub(crate) struct ConversationBegun {
     /// The mode.
     pub(crate) mode: String,
-    /// What the mode is for, for the model.
+    /// Prompt of the mode: what it is for, for the model.
     pub(crate) system_prompt: String,
     /// Tools that can be called now: names, or beginnings with `*`.
     pub(crate) available_tools: Vec<String>,
@@ -125,7 +125,7 @@ pub(crate) struct ConversationSwitched {
     pub(crate) target_mode: String,
     /// The reason that was given.
     pub(crate) reason: String,
-    /// What the mode is for, for the model.
+    /// Prompt of the mode: what it is for, for the model.
     pub(crate) system_prompt: String,
     /// Tools that can be called now: names, or beginnings with `*`.
     pub(crate) available_tools: Vec<String>,

@@ -86,7 +86,7 @@ pub(crate) struct ToolsFound {
 pub(crate) struct FoundTool {
     /// Name, as it is listed to the session.
     pub(crate) name: String,
-    /// What it is for; in a list of all tools the first sentence.
+    /// Purpose of the tool; in a list of all tools the first sentence.
     pub(crate) description: String,
     /// Origin: `builtin`.
     pub(crate) source: &'static str,
@@ -129,7 +129,7 @@ pub(crate) struct ToolDescribed {
     pub(crate) name: String,
     /// Title.
     pub(crate) title: &'static str,
-    /// What it does and when to use it.
+    /// Purpose of the tool, and when to use it.
     pub(crate) description: String,
     /// Toolset that it is in.
     pub(crate) toolset: &'static str,

@@ -91,7 +91,7 @@ pub(crate) struct HubStarted {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LookAtHub {}
 
-/// Who follows the hub.
+/// Clients and subscribed channels of the hub.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HubInfo {
     /// Connected clients; none while it does not listen.

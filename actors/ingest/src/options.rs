@@ -81,7 +81,7 @@ pub struct LocalOptions {
 pub struct FusionOptions {
     /// `scores`: the sum of cosine similarity and BM25 as a part of the best one's. `ranks`: of reciprocal ranks.
     pub by: Fusion,
-    /// What a vector counts beside the words, which count 1. A call may say otherwise.
+    /// Weight of a vector's score; words have the weight 1. A call may say otherwise.
     pub vector_weight: f32,
 }
 

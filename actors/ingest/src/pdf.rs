@@ -167,7 +167,7 @@ pub fn read_pdf(limits: PdfLimits) -> io::Result<()> {
             Err(why) => format!("!{}", why.replace(char::is_control, " ")),
         };
     let mut output = io::stdout().lock();
-    // One byte more than allowed shows that the answer is too large.
+    // A byte beyond the limit is written, so that the reader sees that the answer is too large.
     let most = usize::try_from(limits.output_bytes).unwrap_or(usize::MAX);
     output.write_all(&answer.as_bytes()[..answer.len().min(most.saturating_add(1))])?;
     output.write_all(&[END])

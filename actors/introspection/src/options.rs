@@ -25,7 +25,7 @@ pub struct LanguageRuntime {
     pub version: String,
     /// Reference of the image.
     pub image: String,
-    /// What it is, for people.
+    /// Description of the runtime, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// True if new manifests should use another version.

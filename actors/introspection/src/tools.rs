@@ -39,7 +39,7 @@ pub(crate) struct SchemaValidate {
     pub(crate) manifest_yaml: String,
 }
 
-/// What is wrong with a manifest.
+/// Validity of a manifest, with its problems.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SchemaValidated {
     /// True if nothing is wrong with the text.
@@ -75,7 +75,7 @@ pub(crate) struct SchemaNode {
     /// Type, with its bounds.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// What it is for.
+    /// Description of the value, as the schema has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
     /// Keys that it may have, in the order of the schema. Those of all alternatives, if it has some.
@@ -103,13 +103,13 @@ pub(crate) struct SchemaProperty {
     pub(crate) default: Option<Value>,
 }
 
-/// One of several forms of a value.
+/// Form of a value that has several.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SchemaAlternative {
     /// Type, with its bounds.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// What it is for.
+    /// Description of the form, as the schema has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
     /// Names of its keys.
@@ -148,7 +148,7 @@ pub(crate) struct RuntimeRow {
     pub(crate) version: String,
     /// Reference of the image.
     pub(crate) image: String,
-    /// What it is.
+    /// Description of the runtime.
     pub(crate) description: String,
     /// True if new manifests should use another version.
     pub(crate) deprecated: bool,
@@ -160,9 +160,9 @@ pub(crate) struct RuntimeRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Presence {
-    /// It is.
+    /// Present on this host.
     Yes,
-    /// It is not.
+    /// Absent from this host.
     No,
     /// The daemon cannot tell.
     Unknown,
@@ -182,14 +182,14 @@ pub(crate) struct SystemFacts {
     pub(crate) status: SystemHealth,
     /// Seconds since the daemon's start.
     pub(crate) uptime_secs: u64,
-    /// What is there: families of tools, then parts of the host.
+    /// Capabilities that are present: families of tools, then parts of the host.
     pub(crate) capabilities: Vec<String>,
-    /// What is missing or wrong, what is needed first.
+    /// Parts of the host that are missing or wrong, those first that are needed.
     pub(crate) missing: Vec<MissingPart>,
     /// How workspaces are connected; absent where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) network: Option<NetworkMode>,
-    /// What is there of the host, in detail.
+    /// Parts of the host that are present, in detail.
     pub(crate) host: Vec<HostPart>,
     /// Families of tools.
     pub(crate) families: Vec<FamilyRow>,
@@ -201,7 +201,7 @@ pub(crate) struct SystemFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SystemHealth {
-    /// It can.
+    /// The daemon can do its work.
     Healthy,
     /// Something that it needs is missing.
     Unhealthy,
@@ -214,9 +214,9 @@ pub(crate) struct MissingPart {
     pub(crate) name: String,
     /// True if nothing works without it; otherwise something is slower or missing.
     pub(crate) needed: bool,
-    /// What is wrong.
+    /// Problem of the part.
     pub(crate) detail: String,
-    /// What to do about it.
+    /// Remedy: what to install, set or run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }
@@ -226,7 +226,7 @@ pub(crate) struct MissingPart {
 pub(crate) struct HostPart {
     /// Part.
     pub(crate) name: String,
-    /// What was found.
+    /// Finding on the part, such as its version.
     pub(crate) detail: String,
 }
 

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordMetric {
-    /// What happened, as `review.done`: a name that recurs.
+    /// Type of the event, as `review.done`: a name that recurs.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = MOST_NAME_BYTES))]
     pub(crate) kind: String,

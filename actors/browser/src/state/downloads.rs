@@ -14,18 +14,18 @@ pub(super) const MAX_DOWNLOADS: usize = 50;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DownloadState {
-    /// It is on its way.
+    /// Chrome is receiving the file.
     #[default]
     Running,
-    /// It is there, and on its way into the place.
+    /// Chrome has the whole file, which is on its way into the place.
     Saving,
-    /// It is in the place.
+    /// The file is in the place.
     Saved,
     /// The page, or its server, ended it.
     Cancelled,
-    /// It is larger than a download may be, and was stopped.
+    /// The file is larger than a download may be, and the download was stopped.
     Oversized,
-    /// It could not be put into the place; `why` says it.
+    /// The file could not be put into the place; `why` says the reason.
     Failed,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct SeenDownload {
     pub(crate) name: String,
     /// URL.
     pub(crate) url: String,
-    /// What became of it.
+    /// State of the download.
     pub(crate) state: DownloadState,
     /// Bytes received.
     pub(crate) bytes: u64,

@@ -81,7 +81,7 @@ impl ConsoleLog {
 pub(crate) struct HandledDialog {
     /// `alert`, `confirm`, `prompt` or `beforeunload`.
     pub(crate) kind: String,
-    /// What it said.
+    /// Text of the dialog.
     pub(crate) message: String,
     /// Whether it was accepted.
     pub(crate) accepted: bool,
@@ -100,7 +100,7 @@ pub(crate) struct OpenTab {
     pub(crate) active: bool,
 }
 
-/// What happened beside the call.
+/// Dialogs, downloads and pages that came up beside the call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Happened {
     /// Dialogs that opened since the last answer, answered as `webview_connect` was told.

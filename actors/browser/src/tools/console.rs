@@ -14,7 +14,7 @@ fn default_rows() -> usize {
     100
 }
 
-/// What is shown.
+/// Least severity of messages that are shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ConsoleLevel {
@@ -47,7 +47,7 @@ pub(crate) struct Console {
     /// First number to read: the `next` of the answer before.
     #[serde(default)]
     pub(crate) since: u64,
-    /// What is shown.
+    /// Least severity of messages that are shown.
     #[serde(default)]
     pub(crate) level: ConsoleLevel,
     /// Most messages, 1 to 500.

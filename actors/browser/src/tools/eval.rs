@@ -38,7 +38,7 @@ pub(crate) struct Eval {
     pub(crate) timeout_secs: u64,
 }
 
-/// What the script came to.
+/// Outcome of a script.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Evaluated {
     /// Whether it ended without an exception.

@@ -44,7 +44,7 @@ pub(crate) struct Navigate {
     /// The URL.
     #[schemars(length(min = 1, max = 2048))]
     pub(crate) url: String,
-    /// What is waited for.
+    /// Stage of loading that is waited for.
     #[serde(default)]
     pub(crate) wait_until: WaitUntil,
     /// `new` for a new page, or the id of another page; calls are about it from then on.
@@ -142,10 +142,10 @@ async fn navigate(page: LivePage, url: Url, input: Navigate) -> Result<Navigated
     let answered: Answered = page.call("Page.navigate", json!({ "url": url.as_str() })).await?;
     if answered.is_download {
         let begun = chrome.until(|state| state.downloads_since(mark).then_some(()));
-        // One that is refused never begins.
+        // A download that is refused never begins.
         if timeout(DOWNLOAD_BEGINS, begun).await.is_ok() {
             let over = chrome.until(|state| state.downloads_are_over().then_some(()));
-            // A longer one is told by the answers to come.
+            // A longer download is told by the answers to come.
             let _over = timeout(DOWNLOAD_ENDS, over).await;
         }
         return Ok(done(&page, mark, None));

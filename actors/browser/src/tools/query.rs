@@ -70,7 +70,7 @@ pub(crate) struct ElementInfo {
     pub(crate) bounding_box: BoundingBox,
 }
 
-/// What matches.
+/// Elements that match a selector.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueryFound {
     /// Whether anything matches.

@@ -32,10 +32,10 @@ fn default_wait_secs() -> u64 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ElementState {
-    /// One can be seen.
+    /// An element that matches can be seen.
     #[default]
     Visible,
-    /// One is in the page.
+    /// An element that matches is in the page.
     Attached,
     /// None can be seen.
     Hidden,
@@ -52,7 +52,7 @@ pub(crate) struct Wait {
     #[schemars(range(min = 1, max = MAX_WAIT_SECS))]
     #[serde(default = "default_wait_secs")]
     pub(crate) timeout: u64,
-    /// What its elements have to be.
+    /// State that the selector's elements have to be in.
     #[serde(default)]
     pub(crate) state: ElementState,
     /// Text that the element, or the page without a selector, has to show.
@@ -66,7 +66,7 @@ pub(crate) struct Wait {
     pub(crate) network_idle: bool,
 }
 
-/// It came.
+/// Wait that ended because all its conditions hold.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Waited {
     /// Always true; what did not come is an error.
@@ -134,7 +134,7 @@ async fn wait(page: LivePage, input: Wait) -> Result<Waited, ToolError> {
     }
 }
 
-/// What does not hold yet.
+/// Condition that does not hold yet; `None` once all hold.
 async fn lacking(
     page: &LivePage,
     input: &Wait,

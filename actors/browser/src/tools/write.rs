@@ -81,7 +81,7 @@ struct Writable {
 /// Something else than what was entered.
 #[derive(Debug, Deserialize)]
 struct OtherText {
-    /// What is there; nothing of a password.
+    /// Text that the element holds; `None` for a password.
     shown: Option<String>,
     /// Example of what the element takes.
     form: Option<String>,

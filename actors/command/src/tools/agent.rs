@@ -44,7 +44,7 @@ fn default_timeout() -> u64 {
     TIMEOUT_SECS
 }
 
-/// What a script wrote, and how it ended.
+/// Output and exit status of a script.
 #[derive(Debug, Serialize, JsonSchema)]
 struct BashEnd {
     /// stdout, then after a line `STDERR:` what it wrote to stderr; of each the first 100,000 characters.

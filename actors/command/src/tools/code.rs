@@ -67,11 +67,12 @@ fn default_timeout_secs() -> u64 {
     TIMEOUT_SECS
 }
 
-/// What code printed and showed.
+/// Output and results of code.
 #[derive(Debug, Serialize, JsonSchema)]
 struct CodeRun {
-    /// What it showed, each by its forms: text, html, markdown, svg, png, jpeg (base64), json, data and others.
-    /// `is_main_result` is the value of the last line; `left_out` has the sizes of forms that are too long.
+    /// Results that the code showed, each by its forms: text, html, markdown, svg, png, jpeg (base64),
+    /// json, data and others. `is_main_result` is the value of the last line; `left_out` has the sizes of
+    /// forms that are too long.
     results: Vec<Map<String, Value>>,
     /// The last that it wrote to its standard output.
     stdout: String,

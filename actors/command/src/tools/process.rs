@@ -121,7 +121,7 @@ struct EndedProcess {
     id: JobId,
     /// True: nothing of it runs.
     success: bool,
-    /// What was done.
+    /// Sentence that says how the process ended.
     message: String,
     /// How it ended.
     #[serde(flatten)]
@@ -178,12 +178,12 @@ struct ProcessRows {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ProcessRow {
-    /// What it is.
+    /// Identity, program and place.
     #[serde(flatten)]
     started: StartedRow,
     /// Folder that it was started in.
     dir: String,
-    /// How it is.
+    /// State, with the exit status or signal once it has ended.
     #[serde(flatten)]
     status: ProcessStatus,
     /// Nanoseconds that it has run, or ran.

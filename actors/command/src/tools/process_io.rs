@@ -56,10 +56,10 @@ struct ReadOutput {
 #[schemars(inline)]
 #[serde(rename_all = "snake_case")]
 enum ByteEncoding {
-    /// As UTF-8.
+    /// Text in UTF-8.
     #[default]
     Text,
-    /// As base64.
+    /// Bytes in base64.
     Base64,
 }
 
@@ -116,7 +116,7 @@ struct SendInput {
     close: bool,
 }
 
-/// What a process took.
+/// Part of an input that a process took.
 #[derive(Debug, Serialize, JsonSchema)]
 struct InputSent {
     /// Process.
@@ -124,7 +124,7 @@ struct InputSent {
     id: JobId,
     /// True if all was taken, and the input closed if asked.
     success: bool,
-    /// What was done.
+    /// Sentence that says how much was taken.
     message: String,
     /// Bytes that were taken; the rest was not and can be sent again.
     written_bytes: u64,

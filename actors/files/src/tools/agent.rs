@@ -89,7 +89,7 @@ struct Patch {
     place: Option<String>,
 }
 
-/// What a patch does.
+/// Kind of change that a patch makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum PatchOperation {
@@ -108,7 +108,7 @@ struct Patched {
     place: String,
     /// Path.
     path: String,
-    /// What was done.
+    /// Kind of change that was made.
     operation: PatchOperation,
     /// Whether there was a file before.
     replaced: bool,
@@ -124,7 +124,7 @@ struct Patched {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum PatchCheck {
-    /// It is valid.
+    /// The manifest is valid.
     Passed,
     /// This daemon has no check of manifests: it was put in place unchecked.
     Unavailable,

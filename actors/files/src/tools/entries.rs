@@ -47,7 +47,7 @@ fn default_entries() -> usize {
     1000
 }
 
-/// What is known of paths.
+/// Attributes of files and folders.
 #[derive(Debug, Serialize, JsonSchema)]
 struct FsStats {
     /// Place.
@@ -58,7 +58,7 @@ struct FsStats {
     truncated: bool,
 }
 
-/// What is known of a path.
+/// Attributes of a file, folder or link.
 #[derive(Debug, Serialize, JsonSchema)]
 struct FsStatEntry {
     /// Path.
@@ -77,7 +77,7 @@ struct FsStatEntry {
     group: String,
     /// When the content was changed.
     modified_at: DateTime<Utc>,
-    /// What a link says.
+    /// Target of a symbolic link, as the link has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     symlink_target: Option<String>,
     /// Texts by name that were put with the content.

@@ -191,7 +191,7 @@ struct FsMultiEdit {
     place: Option<String>,
 }
 
-/// One edit.
+/// Replacement of one text in a file.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FsOneEdit {

@@ -94,7 +94,7 @@ struct FsGlobbed {
     unread: FsUnread,
 }
 
-/// What a search could not read.
+/// Files and folders that a search could not read.
 #[derive(Debug, Serialize, JsonSchema)]
 struct FsUnread {
     /// Number of files and folders that could not be read, or not whole.

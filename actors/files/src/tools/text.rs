@@ -100,7 +100,7 @@ struct FileEdit {
     /// Exact text to find; not empty.
     #[schemars(length(min = 1))]
     old_string: String,
-    /// What to put in its place.
+    /// Text to put in the place of `old_string`.
     new_string: String,
     /// Replace every occurrence instead of the first.
     #[serde(default)]
@@ -221,7 +221,7 @@ struct LangDetect {
 /// Language of a file.
 #[derive(Debug, Serialize, JsonSchema)]
 struct LangDetected {
-    /// As it was asked.
+    /// Path, as it was asked.
     path: String,
     /// Id of the language; `plaintext` where the name tells none.
     language: &'static str,

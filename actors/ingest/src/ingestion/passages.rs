@@ -216,7 +216,7 @@ mod tests {
         let read = |seen: &mut SeenPdfs, hash| seen.now.insert("a.pdf".to_owned(), pdf(hash));
         seen.begin();
         read(&mut seen, one);
-        // That round was cut off.
+        // The round was cut off before its `end`.
         seen.begin();
         assert_eq!(seen.same("a.pdf", one, 3), None);
         read(&mut seen, one);

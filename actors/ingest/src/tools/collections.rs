@@ -57,7 +57,7 @@ pub struct ListedCollection {
     /// Ingestion that runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<RunningIngestion>,
-    /// What stopped the last ingestion before its end.
+    /// Error that stopped the last ingestion before its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<ToolError>,
     /// User whose it is, of one that was given to a workspace of yours to read.
@@ -123,7 +123,7 @@ pub struct RagShare {
     pub take_back: bool,
 }
 
-/// Who was given what.
+/// Workspaces that a collection was given to, or taken back from.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CollectionShared {
     /// Collection.
@@ -173,7 +173,7 @@ impl Collections {
         Ok(Reply::later(async move {
             let name = input.collection.clone();
             let gone = manager.ask(DELETION_PATIENCE, |reply| Msg::delete(user, name, reply));
-            // It goes on when nobody waits for it.
+            // The deletion goes on when nobody waits for it.
             cx.guard(async { gone.await? }).await?;
             Ok(CollectionRemoved { collection: input.collection })
         }))

@@ -54,7 +54,7 @@ pub struct RagIngest {
     pub watch: Option<bool>,
 }
 
-/// What became of an ingestion.
+/// Outcome of an ingestion.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Ingested {
     /// True if it came to its end. Single files may have failed all the same.

@@ -35,7 +35,7 @@ pub struct RagQuery {
     /// How they are found.
     #[serde(default)]
     pub mode: SearchMode,
-    /// What a vector counts beside the words, which count 1; in mode hybrid.
+    /// Weight of a vector's score; words have the weight 1. In mode hybrid.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub vector_weight: Option<f32>,
     /// Leave out passages with a lower cosine similarity (in mode bm25: a lower BM25 score).
@@ -64,14 +64,14 @@ pub struct RagAnswer {
     /// How vectors and words were weighed; in mode hybrid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fusion: Option<FusionUsed>,
-    /// What was found and is not shown.
+    /// Numbers of passages that were found and are not shown.
     pub left_out: PassagesLeftOut,
 }
 
 /// How vectors and words were weighed.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FusionUsed {
-    /// What was summed up.
+    /// Quantity that was summed up: scores or reciprocal ranks.
     pub by: Fusion,
     /// Weight of the vectors.
     pub vector_weight: f32,
@@ -93,7 +93,7 @@ pub struct FoundPassage {
     /// Number in its file, from 0.
     #[serde(rename = "chunkIndex")]
     pub chunk_index: u32,
-    /// What the order is by: the weighed sum, cosine similarity or BM25, by the mode.
+    /// Score that the order is by: the weighed sum, cosine similarity or BM25, by the mode.
     pub score: f32,
     /// Line that it begins at, from 1.
     pub line: u32,
@@ -105,7 +105,7 @@ pub struct FoundPassage {
     pub bm25: Option<f32>,
 }
 
-/// What was found and is not shown.
+/// Numbers of passages that were found and are not shown.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PassagesLeftOut {
     /// Candidates below `min_score`.

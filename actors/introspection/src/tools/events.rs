@@ -59,7 +59,7 @@ pub(crate) struct EventRow {
     pub(crate) at: DateTime<Utc>,
     /// Kind, such as `call.finished`.
     pub(crate) kind: String,
-    /// What it is about.
+    /// Subject, such as the id of a workspace or of a session.
     pub(crate) subject: String,
     /// Facts.
     pub(crate) data: Value,
@@ -85,7 +85,7 @@ tools! { pub(crate) EVENTS: "events" for service IntrospectionService, singleton
 #[derive(Debug, Clone)]
 struct Wanted {
     session: String,
-    /// Of this subject; without one, all of the session's own.
+    /// Subject that events must have; without one, all events of the session's own.
     subject: Option<String>,
     /// The session owns the subject, so that its events need not name the session.
     owned: bool,
@@ -127,7 +127,7 @@ fn back(
             found.push(EventRow { seq: seq.get(), at, kind, subject, data });
         }
         end = from;
-        // What is before this page is trimmed.
+        // Events before this page are trimmed.
         if page.missed.is_some() {
             return Ok(EventsListed { events: found, next: None });
         }
@@ -143,7 +143,7 @@ impl IntrospectionService {
     ) -> Result<EventsListed, ToolError> {
         let wanted = self.wanted(&cx, input.subject).await?;
         let failed = |error: &dyn std::fmt::Display| ToolError::internal(error.to_string());
-        // What was published before this call may not be written yet.
+        // Events that were published before this call may not be written yet.
         self.journal.settled().await.map_err(|error| failed(&error))?;
         let events = self.journal.events();
         let look = move || back(&events, input.before, input.limit, &wanted);
