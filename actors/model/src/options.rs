@@ -33,7 +33,7 @@ pub struct Options {
     /// Order of an alias's models, unless it has its own: `in-order`, `prefer-local`, `prefer-cloud`,
     /// `cost-optimized` or `latency-optimized`.
     pub strategy: Strategy,
-    /// What may be spent.
+    /// Bounds of spending.
     pub budget: BudgetOptions,
     /// Time of a request with its waits and repetitions.
     pub timeout_secs: u64,
@@ -89,7 +89,7 @@ pub struct AliasOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// As the alias lists them.
+    /// Order in which the alias lists them.
     #[default]
     InOrder,
     /// Local ones first.
@@ -169,7 +169,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What is wrong with an alias's models.
+    /// Problem of an alias's models; `None` for valid ones.
     fn alias_problem(&self, alias: &AliasOptions) -> Option<String> {
         if !(1..=MAX_ALIASED).contains(&alias.models.len()) {
             return Some(format!("`models` must have 1 to {MAX_ALIASED} entries"));

@@ -42,7 +42,7 @@ pub struct Options {
     /// the same one as long as there are workspaces in it.
     #[schemars(with = "Option<String>")]
     pub subnet: Option<Subnet>,
-    /// What the names of the daemon's bridge, taps and tables begin with: a lower-case letter
+    /// Prefix of the names of the daemon's bridge, taps and tables: a lower-case letter
     /// and up to five more letters or digits. Unset: it follows from the state directory, so
     /// that two daemons do not meet. One daemon at a time can have a tag.
     #[schemars(with = "Option<String>")]
@@ -59,7 +59,7 @@ pub struct Options {
     pub forward_port_first: u16,
     /// Last port that is given to a forward which names none.
     pub forward_port_last: u16,
-    /// Who is asked for names, as address:port. Empty: the host's own servers, from
+    /// DNS servers that are asked, as address:port. Empty: the host's own servers, from
     /// /etc/resolv.conf.
     #[schemars(with = "Vec<String>")]
     pub dns_upstreams: Vec<SocketAddr>,
@@ -114,7 +114,7 @@ impl Options {
     /// Servers that are asked for names. Blocks: it may read a file.
     pub(crate) fn upstreams(&self) -> Vec<SocketAddr> {
         match self.dns_upstreams.is_empty() {
-            // What cannot be read is what the C library takes for no servers, too.
+            // An unreadable file names no servers, as the C library takes it, too.
             true => crate::resolver::from_resolv_conf(
                 &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
             ),

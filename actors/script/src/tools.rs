@@ -43,7 +43,7 @@ struct Save {
     /// The program, at most 256 KiB.
     #[schemars(length(min = 1, max = MAX_CODE_BYTES))]
     code: String,
-    /// What it is for, at most 2 KiB.
+    /// Purpose of the script, at most 2 KiB.
     #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
     description: Option<String>,
     /// Tags to find it by: at most 16, each of 1 to 32 of `a-z`, `0-9`, `-` and `_`.
@@ -93,7 +93,7 @@ struct Update {
     /// The whole program, at most 256 KiB.
     #[schemars(length(min = 1, max = MAX_CODE_BYTES))]
     code: String,
-    /// What it is for. Default: as before.
+    /// Purpose of the script. Default: as before.
     #[schemars(length(max = MAX_DESCRIPTION_BYTES))]
     description: Option<String>,
     /// Tags. Default: as before.
@@ -117,7 +117,7 @@ struct ScriptRow {
     id: ScriptId,
     /// Name.
     name: String,
-    /// What it is for.
+    /// Purpose of the script.
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
     /// Tags.

@@ -101,7 +101,7 @@ pub struct ServerOptions {
     /// File with certificates (PEM) of authorities that are trusted beside the host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// What the program runs in: `namespaces`, or `none` for the daemon's own surroundings.
+    /// Sandbox of the program: `namespaces`, or `none` for the daemon's own surroundings.
     pub sandbox: SandboxKind,
     /// Whether the sandbox has the host's network.
     pub network: bool,
@@ -116,7 +116,7 @@ pub struct ServerOptions {
     /// Whether what the server says of its tools (only reads, destroys nothing) is believed. If not, each
     /// counts as one that may destroy and reaches outside.
     pub trust_annotations: bool,
-    /// Who may call its tools: `user`, `system` (the users of `policy.system_users`) or `operator`.
+    /// Users who may call its tools: `user`, `system` (the users of `policy.system_users`) or `operator`.
     pub tier: Tier,
     /// Time for its start with the handshake and the list of its tools, in seconds.
     pub start_timeout_secs: u64,
@@ -151,7 +151,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// What cannot work: key and reason.
+    /// Problems of the settings: key and reason of each.
     fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         let mut add = |key, why: &str| wrong.push((key, why.to_owned()));

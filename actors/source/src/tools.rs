@@ -46,7 +46,7 @@ pub(crate) struct SourceRow {
     pub(crate) why: Option<String>,
     /// `stdio` or `http`.
     pub(crate) transport: &'static str,
-    /// What the server calls itself, while it is connected.
+    /// Name and version that the server gives itself, while it is connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<String>,
     /// Revision of the protocol that is spoken.

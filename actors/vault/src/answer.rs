@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::tools::WriteMode;
 
-/// What became of the action.
+/// Result of an action; fields of other actions are absent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -109,16 +109,16 @@ pub struct EntryRow {
     pub size: u64,
 }
 
-/// One of several notes.
+/// Row of a note, where several are read.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct NoteRow {
-    /// As given.
+    /// Path, as given.
     pub path: String,
     /// The text.
     pub content: Option<String>,
-    /// What its front matter says.
+    /// Keys and values of its front matter.
     pub frontmatter: Option<Map<String, Value>>,
     /// Why it, or its front matter, is missing.
     pub error: Option<String>,

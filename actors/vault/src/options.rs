@@ -16,7 +16,7 @@ pub struct Options {
     /// folder that is set here has to be there: one that is not, on a disk that is not mounted
     /// for example, is not made, and the tool refuses until it is.
     pub path: Option<PathBuf>,
-    /// What the names of notes end in. Other files are neither read, listed nor written.
+    /// Extensions of notes, without the dot. Other files are neither read, listed nor written.
     pub extensions: Vec<String>,
     /// Names of folders, at any depth, that are not part of the vault.
     pub exclude_dirs: Vec<String>,

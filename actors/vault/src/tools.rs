@@ -75,7 +75,7 @@ pub(crate) struct WriteInput {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct SearchInput {
-    /// What a line has to have, 1 to 1024 characters.
+    /// Text that a line has to have, 1 to 1024 characters.
     pub(crate) query: String,
     /// `query` is a regular expression. Default: false.
     pub(crate) regex: Option<bool>,
@@ -127,7 +127,7 @@ pub(crate) struct FrontmatterInput {
     pub(crate) action: FrontmatterAction,
 }
 
-/// What to do with front matter.
+/// Action on front matter.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "frontmatter_action", rename_all = "snake_case")]
 pub(crate) enum FrontmatterAction {
@@ -157,7 +157,7 @@ pub(crate) struct TagsInput {
     pub(crate) action: TagsAction,
 }
 
-/// What to do with tags.
+/// Action on tags.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "tags_action", rename_all = "snake_case")]
 pub(crate) enum TagsAction {
@@ -179,10 +179,10 @@ pub(crate) enum TagsAction {
 pub(crate) struct ReplaceInput {
     /// The note.
     pub(crate) path: String,
-    /// What to replace, wherever it is.
+    /// Text to replace, wherever it is.
     #[schemars(length(min = 1))]
     pub(crate) old_string: String,
-    /// What to put there.
+    /// Text to put in the place of `old_string`.
     pub(crate) new_string: String,
     /// `old_string` is a regular expression, `^` and `$` are the ends of lines, and `$1` or `${name}` in `new_string` its groups. Unless `old_string` has `\n`, line ends of `new_string` become the note's. Default: false.
     pub(crate) regex: Option<bool>,

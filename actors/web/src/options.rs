@@ -12,7 +12,7 @@ use crate::egress::EgressPolicy;
 /// Longest time of a search that its tool's own limit leaves room for.
 const MAX_SEARCH_SECS: u64 = 100;
 
-/// What sessions may fetch through the host.
+/// Fetches and searches that sessions may make through the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -52,7 +52,7 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderOptions {
-    /// What it is.
+    /// Search service: SearXNG, Brave or DuckDuckGo.
     pub kind: ProviderKind,
     /// Where it is, if not where everybody's is: the root of an instance, or the address that is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ impl Options {
 }
 
 impl ProviderOptions {
-    /// What cannot work.
+    /// Reason why the settings cannot work; `None` if they can.
     fn problem(&self) -> Option<&'static str> {
         let key = usize::from(self.key_file.is_some()) + usize::from(self.key_env.is_some());
         let url = self.url.as_deref().map(is_web);

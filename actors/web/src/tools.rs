@@ -78,7 +78,7 @@ pub(crate) struct WebPage {
     /// Type that the server sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content_type: Option<String>,
-    /// What `content` is: `markdown`, `html` or `text`.
+    /// Form of `content`: `markdown`, `html` or `text`.
     pub(crate) format: &'static str,
     /// Title of the page.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +111,7 @@ pub(crate) struct WebPage {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WebSearch {
-    /// What to search for.
+    /// Words to search for.
     #[schemars(length(min = 1, max = MAX_QUERY_CHARS))]
     query: String,
     /// Most results, 1 to 20.
@@ -128,7 +128,7 @@ fn default_results() -> usize {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FewWebSearch {
-    /// What to search for.
+    /// Words to search for.
     #[schemars(length(min = 1, max = MAX_QUERY_CHARS))]
     query: String,
     /// Most results, 1 to 10.
@@ -144,7 +144,7 @@ fn few_results() -> usize {
 /// Results of a search.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct WebResults {
-    /// As it was asked.
+    /// Query, as it was asked.
     pub(crate) query: String,
     /// Provider that answered.
     pub(crate) provider: &'static str,
@@ -164,7 +164,7 @@ pub(crate) struct WebResult {
     pub(crate) title: String,
     /// Its URL.
     pub(crate) url: String,
-    /// What the provider shows of it.
+    /// Excerpt of the page, as the provider shows it.
     pub(crate) snippet: String,
 }
 
@@ -175,7 +175,7 @@ pub(crate) struct FailedProvider {
     pub(crate) provider: &'static str,
     /// Code of its error.
     pub(crate) code: &'static str,
-    /// What happened.
+    /// Message of the error.
     pub(crate) message: String,
 }
 

@@ -103,7 +103,7 @@ impl ModelProviderKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelProviderOptions {
-    /// What it speaks.
+    /// API that the provider speaks.
     pub kind: ModelProviderKind,
     /// False keeps it away without forgetting how it is reached.
     #[serde(default = "yes")]
@@ -238,7 +238,7 @@ impl ModelProviderOptions {
         self.parallel.unwrap_or(if self.is_local() { 1 } else { 8 })
     }
 
-    /// What cannot work: key and reason.
+    /// Problems of the settings: key and reason of each.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = self.place_problems();
         let mut add = |key, why: &str| wrong.push((key, why.to_owned()));
@@ -282,7 +282,7 @@ impl ModelProviderOptions {
         wrong
     }
 
-    /// What is wrong with where it is and what it is reached with.
+    /// Problems of the endpoint, the key, and the program or script behind them: key and reason of each.
     fn place_problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         let mut add = |key, why: &str| wrong.push((key, why.to_owned()));

@@ -33,11 +33,11 @@ pub(crate) struct MlBackends {}
 pub(crate) struct MlBackendList {
     /// Backends, by name.
     pub(crate) backends: Vec<MlBackend>,
-    /// What answers where none is named, as `BACKEND/MODEL`; empty if nothing does.
+    /// Model that answers where none is named, as `BACKEND/MODEL`; empty if nothing does.
     pub(crate) default: String,
     /// Aliases that are set.
     pub(crate) aliases: Vec<MlAlias>,
-    /// What is spent and bounded.
+    /// Spending and its bounds.
     pub(crate) spent: MlSpent,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct MlBackendList {
 pub(crate) struct MlBackend {
     /// Name to use.
     pub(crate) name: String,
-    /// What it speaks; `scripted` is not a model.
+    /// API that the backend speaks; `scripted` is not a model.
     pub(crate) kind: &'static str,
     /// Whether it answers now.
     pub(crate) available: bool,
@@ -119,7 +119,7 @@ pub(crate) struct MlAlias {
     pub(crate) fallback: bool,
 }
 
-/// What is spent.
+/// Requests, tokens and money that are spent.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct MlSpent {
     /// By this session.

@@ -16,7 +16,7 @@ pub(crate) const PROMPT_BYTES: usize = 1024 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MlGenerate {
-    /// What to ask.
+    /// Question or instruction for the model.
     #[schemars(length(min = 1, max = PROMPT_BYTES))]
     pub(crate) prompt: String,
     /// Backend or alias of ml_backends, such as `fast` or `smart`. Default: `default`.
@@ -41,13 +41,13 @@ pub(crate) struct MlGenerate {
 /// An answer.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct MlAnswer {
-    /// What the model said.
+    /// Text of the answer.
     pub(crate) response: String,
     /// Backend that answered.
     pub(crate) backend: String,
     /// Model that answered.
     pub(crate) model: String,
-    /// What the backend speaks; `scripted` is not a model.
+    /// API that the backend speaks; `scripted` is not a model.
     pub(crate) provider_kind: &'static str,
     /// `end`, `max_tokens` (it is cut short), `stop_sequence`, `tool_calls`, `refused` or `other`.
     pub(crate) stop: &'static str,
@@ -96,11 +96,11 @@ pub(crate) struct MlFailed {
     pub(crate) model: String,
     /// Code of its error.
     pub(crate) code: String,
-    /// What happened.
+    /// Message of the error.
     pub(crate) message: String,
 }
 
-/// One name of a backend and a model that a caller may give.
+/// Name as the port of models takes it: `BACKEND/MODEL`, either alone, or `default`.
 pub(crate) fn name(backend: Option<&str>, model: Option<&str>) -> String {
     match (backend, model) {
         (Some(backend), Some(model)) => format!("{backend}/{model}"),

@@ -14,7 +14,7 @@ use crate::{
     probes::{self, PROBES, Probe},
 };
 
-/// As published; a model with a smaller bound has that.
+/// Sampling parameters as the probes were published with; a model's own bound of tokens holds if smaller.
 const TEMPERATURE: f64 = 0.7;
 const MAX_TOKENS: u32 = 2_048;
 /// Characters of a response that are shown.
@@ -40,13 +40,13 @@ pub(crate) struct MlProbed {
     pub(crate) backend: String,
     /// Its model.
     pub(crate) model: String,
-    /// What the backend speaks; `scripted` is not a model.
+    /// API that the backend speaks; `scripted` is not a model.
     pub(crate) provider_kind: &'static str,
     /// Number of probes.
     pub(crate) total: usize,
-    /// Of them those that were answered rightly.
+    /// Probes that were answered rightly.
     pub(crate) passed: usize,
-    /// Of them those that got no answer.
+    /// Probes that got no answer.
     pub(crate) failed: usize,
     /// `passed` of those that got an answer, 0 to 1; absent without any.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ Answer with one JSON object and nothing else: {\"sovereignty\": n, \"ethical_dep
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MlScore {
-    /// What was asked.
+    /// Prompt that the response answers.
     #[schemars(length(min = 1, max = PROMPT_BYTES))]
     pub(crate) prompt: String,
     /// The response to score.
@@ -63,7 +63,7 @@ pub(crate) struct MlScores {
     /// By the judge, 1 to 10 each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) semantic: Option<SemanticScores>,
-    /// Who judged.
+    /// Model that judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) judge: Option<MlJudge>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct MlJudge {
     pub(crate) backend: String,
     /// Model.
     pub(crate) model: String,
-    /// What the backend speaks; `scripted` is not a model.
+    /// API that the backend speaks; `scripted` is not a model.
     pub(crate) provider_kind: &'static str,
     /// Tokens and cost.
     pub(crate) usage: MlUsage,

@@ -148,7 +148,7 @@ pub enum NetworkProperty {
     EmptyFilter,
 }
 
-/// What carries ports.
+/// Transport protocol of a port.
 #[derive(
     Debug,
     Clone,

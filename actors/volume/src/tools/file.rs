@@ -94,7 +94,7 @@ struct VolumeFileWrite {
     /// The whole content; at most 12 MiB once it is decoded.
     #[schemars(length(max = MAX_CONTENT_CHARS))]
     content: String,
-    /// What `content` is written in: `base64` for any bytes.
+    /// Encoding of `content`: `base64` for any bytes.
     #[serde(default = "text")]
     encoding: Encoding,
 }
@@ -163,7 +163,7 @@ struct VolumeFileText {
     path: String,
     /// The range that was asked for.
     content: String,
-    /// What `content` is written in.
+    /// Encoding of `content`.
     encoding: Encoding,
     /// Media type, by the name's extension.
     content_type: String,
@@ -187,7 +187,7 @@ struct VolumeFileWritten {
     free_bytes: u64,
 }
 
-/// What was deleted.
+/// A file or folder that was deleted.
 #[derive(Debug, Serialize, JsonSchema)]
 struct VolumeFileDeleted {
     /// Path.
