@@ -27,7 +27,7 @@ hivekeep_kernel::codes! {
         cause: "The name is wrong, or the credential was revoked.",
         next: "`hivekeep credential list` shows the credentials.",
     }
-    /// As many credentials are kept as there may be.
+    /// The daemon keeps as many credentials as it may.
     TOO_MANY_CREDENTIALS = "too_many_credentials" {
         cause: "Credentials are made and never revoked.",
         next: "Revoke those that nobody uses with `hivekeep credential revoke`.",
@@ -92,7 +92,7 @@ hivekeep_kernel::codes! {
         cause: "The daemon was built without the family of workspaces.",
         next: "Leave `--disks` out.",
     }
-    /// As many ports are public as may be.
+    /// The daemon has as many public ports as it may.
     TOO_MANY_PUBLIC_PORTS = "too_many_public_ports" {
         cause: "Ports were made public by `port_url` and never made private again.",
         next: "`port_forward` with `list` shows them; `port_url` with `public: false` makes one private.",

@@ -58,7 +58,7 @@ struct RulesArgs {
 struct AddArgs {
     /// Its name.
     name: String,
-    /// What it does with calls that match.
+    /// Effect on calls that match.
     #[arg(value_parser = effect)]
     effect: RuleEffect,
     /// Tools: names, or beginnings with `*`.

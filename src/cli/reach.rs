@@ -189,7 +189,7 @@ impl DaemonReach {
         line.push(b'\n');
         (&mut &*stream).write_all(&line).map_err(io)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(io)?;
-        // One byte at a time: nothing behind the answer may be swallowed.
+        // The answer is read byte by byte: bytes behind it belong to the caller.
         let reader = BufReader::with_capacity(1, stream);
         let mut lines = BlockingLines::new(reader, MAX_HELLO_BYTES);
         let wrong =

@@ -1,4 +1,4 @@
-//! What the program says of itself: `hivekeep tools`, `errors`, `completions` and `man`. None needs a daemon.
+//! Reference pages of the program: `hivekeep tools`, `errors`, `completions` and `man`. None needs a daemon.
 
 use std::{
     fmt::Write,

@@ -1,4 +1,4 @@
-//! Who comes in: `hivekeep sessions` and `hivekeep credential`.
+//! Sessions and credentials of clients: `hivekeep sessions` and `hivekeep credential`.
 
 use hivekeep_kernel::SessionId;
 use serde_json::Value;
@@ -73,7 +73,7 @@ enum Action {
     Create {
         /// Your name for it: letters, digits, `-`, `_`, `.` and `@`.
         name: String,
-        /// What it lets its owner do.
+        /// Access that it gives its owner.
         #[arg(long, value_enum)]
         scope: CredentialScope,
         /// Print JSON.

@@ -34,7 +34,7 @@ pub struct DaemonOptions {
     /// a single call slower, not quicker.
     #[schemars(range(min = 1, max = 512))]
     pub worker_threads: Option<NonZeroUsize>,
-    /// What is logged: a level, or directives such as `info,hivekeep=debug`.
+    /// Filter of the log: a level, or directives such as `info,hivekeep=debug`.
     pub log_level: String,
     /// A log file is rotated at this size.
     #[schemars(range(min = 1))]

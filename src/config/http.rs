@@ -41,7 +41,7 @@ pub struct HttpOptions {
     /// The HTTP API at `/api`: tools, sessions, approvals and events, for programs and dashboards.
     #[cfg(feature = "full")]
     pub api: HttpApiOptions,
-    /// What E2B's SDKs speak.
+    /// E2B's API, for its SDKs.
     #[cfg(feature = "full")]
     pub e2b: E2bOptions,
     /// URLs for ports of workspaces.

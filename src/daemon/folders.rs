@@ -1,5 +1,4 @@
-//! What the daemon has for itself alone: its folders, made if missing, and the lock file that admits one daemon per
-//! run directory.
+//! Folders of the daemon, made if missing, and the lock file that admits one daemon per run directory.
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -31,7 +31,7 @@ pub enum ClientHello {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolNames {
-    /// As each tool declares it.
+    /// Names as each tool declares its own.
     #[default]
     Declared,
     /// With dots where a tool has them.

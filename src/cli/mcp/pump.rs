@@ -270,7 +270,7 @@ impl Down {
         if let Some((initialize, initialized)) = &handshake {
             send(&stream, initialize).map_err(io)?;
             stream.set_read_timeout(Some(REPLAY_TIMEOUT)).map_err(io)?;
-            // One byte at a time, once: what follows belongs to the pump.
+            // Answers are read byte by byte, once per connection: later bytes belong to the pump.
             let mut lines =
                 BlockingLines::new(BufReader::with_capacity(1, &stream), MAX_DAEMON_LINE_BYTES);
             loop {

@@ -58,7 +58,7 @@ pub(super) struct ApprovalsBody {
     approvals: Vec<ApprovalPayload>,
 }
 
-/// One approval.
+/// Response with an approval.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ApprovalView)]
 pub(super) struct ApprovalBody {
@@ -72,7 +72,7 @@ pub(super) struct AnswerBody {
     /// Why, for the caller and the records.
     #[schema(max_length = 1000)]
     why: Option<String>,
-    /// What a yes is remembered for: `once`, or `session` for further calls of the tool by the session.
+    /// Calls that a yes is remembered for: `once`, or `session` for later ones of the tool in the session.
     #[serde(default)]
     remember: RememberFor,
     /// The reply to a question of `ask_user`.
@@ -102,7 +102,7 @@ impl From<ReplyBody> for UserReply {
     }
 }
 
-/// What a yes is remembered for.
+/// Calls that a yes is remembered for.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RememberFor {

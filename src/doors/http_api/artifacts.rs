@@ -74,11 +74,11 @@ pub(super) struct ArtifactsBody {
     artifacts: Vec<ArtifactPayload>,
     /// How many there are on all pages.
     total: usize,
-    /// What to pass as `after` for the next page; `null` at the end.
+    /// Value of `after` for the next page; `null` at the end.
     next: Option<String>,
 }
 
-/// One artifact.
+/// Response with an artifact.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ArtifactResponse)]
 pub(super) struct ArtifactBody {

@@ -31,7 +31,7 @@ pub(super) struct GrantPayload {
     /// When it is over.
     #[schema(value_type = String, format = DateTime)]
     until: DateTime<Utc>,
-    /// Who gave it.
+    /// User and door that gave it, as `decided_by` of an approval has them.
     granted_by: String,
     #[schema(value_type = String, format = DateTime)]
     granted_at: DateTime<Utc>,

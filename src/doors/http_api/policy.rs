@@ -27,7 +27,7 @@ const TOOLS: usize = 1_000;
 /// Characters of a condition or a reason.
 const TEXT_CHARS: usize = 4_000;
 
-/// What a rule does with calls that match.
+/// Effect of a rule on calls that match.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = RuleEffect)]
@@ -198,7 +198,7 @@ pub(super) struct ExplainBody {
     input: Option<Map<String, Value>>,
 }
 
-/// What each layer says, and what comes of it.
+/// Explanation of a call: the verdict of each layer, and the outcome.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Explanation)]
 pub(super) struct ExplanationBody {

@@ -31,14 +31,14 @@ pub struct ToolsBody {
     pub tools: Vec<ToolPayload>,
 }
 
-/// One tool.
+/// Response with a tool.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = ToolResponse)]
 pub struct ToolBody {
     pub tool: ToolPayload,
 }
 
-/// What serves a tool.
+/// Kind of the server behind a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ToolBackendKind)]
@@ -67,7 +67,7 @@ pub enum SourceKind {
     Dynamic,
 }
 
-/// What a call can do to the world.
+/// Risk of a call, by its effect on the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolRisk {
@@ -81,7 +81,7 @@ pub enum ToolRisk {
     Destructive,
 }
 
-/// Who is shown a tool.
+/// Audience that a tool is shown to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolVisibility {
@@ -95,7 +95,7 @@ pub enum ToolVisibility {
     Model,
 }
 
-/// What serves a tool, and by which name it knows it.
+/// Backend of a tool, and the name that it has for the tool.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ToolBackend {
     pub kind: BackendKind,
@@ -123,7 +123,7 @@ pub struct ToolSource {
     pub raw_tool_name: Option<String>,
 }
 
-/// What a tool is.
+/// Published description of a tool.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ToolDescriptor {
     /// Id: the tool's name with underscores.
@@ -186,14 +186,14 @@ pub enum PolicyResult {
     Conflicted,
 }
 
-/// What the system allows when no rule says otherwise.
+/// Default ruling of the system, where no rule says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schema(as = SystemPermissionMode)]
 pub enum PublishedMode {
     /// Nothing. It does deny.
     DenyAll,
-    /// What only reads; an approval for all else.
+    /// Calls that only read; an approval for all else.
     ApproveReads,
     /// Everything.
     ApproveAll,

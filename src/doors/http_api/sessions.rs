@@ -84,7 +84,7 @@ pub(super) struct SessionPayload {
     tools: Option<Vec<String>>,
 }
 
-/// One session.
+/// Response with a session.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SessionResponse)]
 pub(super) struct SessionBody {

@@ -50,7 +50,7 @@ pub(super) struct ToolsetsBody {
     toolsets: Vec<ToolsetPayload>,
 }
 
-/// One toolset.
+/// Response with a toolset.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ToolsetResponse)]
 pub(super) struct ToolsetBody {

@@ -1,14 +1,16 @@
 //! Conversion of a call's outcome into MCP's result.
 //!
-//! A success is structured content beside the same as compact JSON text, for clients of before 2025-06-18 read the text
-//! alone. To later ones what is long is shown once: the text is an excerpt that keeps every key and says of each long
-//! string how it begins, how it ends and how much is left out. A picture is a block of its own (`doors/picture.rs`).
-//! A refusal or failure is a tool result that the model reads: message and next step as text, then the whole error as
-//! JSON text. The error is no structured content: the official TypeScript client checks that against the tool's output
-//! schema in errors, too, and would show its user a complaint about the schema instead. Where a result is
-//! kept, the error has a link to it.
-//! Messages that wait in the session's inboxes are announced behind either (`doors/result_form.rs`).
-//! Only a tool that is not there is a protocol error, as the specification wants.
+//! A success is structured content, and the same as compact JSON text, since clients from before 2025-06-18
+//! read the text alone. For later clients the text of a long result is an excerpt, so that the whole is there
+//! once: it keeps every key and says of each long string how it begins, how it ends and how much is left out.
+//! A tool that shows images makes the blocks of its results itself (`doors/result_form.rs`).
+//! A refusal or failure is a tool result that the model reads: message and next step as text, then the whole
+//! error as JSON text. The error is not structured content: the official TypeScript client checks that
+//! against the tool's output schema in errors, too, and would show its user a complaint about the schema
+//! instead. Where a result is kept, the error has a link to it.
+//! Messages that wait in the session's inboxes are announced behind a success, refusal or failure
+//! (`doors/result_form.rs`).
+//! The only protocol error is an unknown tool, as the specification wants.
 
 use chrono::Utc;
 use hivekeep_kernel::{Layer, ToolError};

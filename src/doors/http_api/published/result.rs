@@ -123,7 +123,7 @@ pub enum ToolErrorCode {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ToolErrorPayload {
     pub code: ToolErrorCode,
-    /// What is wrong, and what to do next.
+    /// Problem, and the next step.
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_id: Option<String>,
@@ -151,7 +151,7 @@ pub struct ToolErrorBody {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = PlainError)]
 pub struct PlainErrorBody {
-    /// What is wrong, and what to do next.
+    /// Problem, and the next step.
     pub error: String,
 }
 
@@ -160,28 +160,28 @@ pub struct PlainErrorBody {
 #[serde(untagged)]
 #[schema(as = AnyError)]
 pub enum AnyErrorBody {
-    /// Of a tool.
+    /// Refusal or failure of a tool.
     Tool(ToolErrorBody),
-    /// Before any tool is looked at.
+    /// Refusal before any tool is looked at.
     Plain(PlainErrorBody),
 }
 
-/// What happened to a call.
+/// Kind of event of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub enum ToolEventKind {
-    /// It was let in.
+    /// The call was let in.
     #[serde(rename = "tool.call_started")]
     CallStarted,
-    /// It succeeded.
+    /// The call succeeded.
     #[serde(rename = "tool.call_completed")]
     CallCompleted,
-    /// It failed.
+    /// The call failed.
     #[serde(rename = "tool.call_failed")]
     CallFailed,
-    /// It was not allowed.
+    /// The call was not allowed.
     #[serde(rename = "tool.call_denied")]
     CallDenied,
-    /// Its result was cut.
+    /// The result of the call was cut.
     #[serde(rename = "tool.result_truncated")]
     ResultTruncated,
 }
@@ -207,7 +207,7 @@ pub struct ToolEventPayload {
     pub agent_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_mode: Option<PublishedMode>,
-    /// What all layers together decided, not the registry's alone.
+    /// Decision of all layers together, not the registry's alone.
     pub decision: PolicyResult,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
