@@ -44,25 +44,25 @@ fn default_entries() -> u32 {
 /// A page of a directory.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FileListed {
-    /// Sorted by name.
+    /// Entries, sorted by name.
     pub entries: Vec<FileRow>,
     /// Pass as `after` for the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// One entry of a directory.
+/// Entry of a directory.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FileRow {
     /// Name.
     pub name: String,
     /// `file`, `dir`, `symlink` or `other`.
     pub kind: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// As in `rwxr-xr-x`.
+    /// Permissions of owner, group and others, as `rwxr-xr-x`.
     pub permissions: String,
-    /// Unix seconds.
+    /// Time of the last change in Unix seconds.
     pub modified: i64,
 }
 

@@ -42,7 +42,7 @@ pub struct GitClone {
     #[schemars(length(max = MAX_SPARSE_PATHS))]
     #[serde(default)]
     pub sparse_paths: Vec<String>,
-    /// Who one is for the server, for this clone alone.
+    /// Credential for the server, for this clone alone.
     pub credential: Option<CallCredential>,
     /// Wall-clock limit in seconds, 1 to 86400.
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
@@ -81,7 +81,7 @@ pub struct GitFetch {
     pub keep_refs: bool,
     /// Only so many commits of its history.
     pub depth: Option<u32>,
-    /// Who one is for the remote's server, for this fetch alone.
+    /// Credential for the remote's server, for this fetch alone.
     pub credential: Option<CallCredential>,
     /// Wall-clock limit in seconds, 1 to 86400.
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
@@ -101,7 +101,7 @@ impl GitFetch {
     }
 }
 
-/// What is changed, staged, new or in conflict in a repository of a workspace, and
+/// Show what is changed, staged, new or in conflict in a repository of a workspace, and
 /// how its branch stands to the one it follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -126,9 +126,9 @@ pub struct GitCommit {
     /// Stage every change of the whole work tree first, new and removed files included.
     #[serde(default = "yes")]
     pub add_all: bool,
-    /// Who commits, with author_email. Default: as the repository is configured.
+    /// Name of author and committer, with author_email. Default: that of the repository.
     pub author_name: Option<String>,
-    /// Who commits, with author_name.
+    /// E-mail address of author and committer, with author_name.
     pub author_email: Option<String>,
 }
 
@@ -162,7 +162,7 @@ pub struct GitPush {
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "push_timeout")]
     pub timeout_secs: u64,
-    /// Who one is for the remote's server, for this push alone.
+    /// Credential for the remote's server, for this push alone.
     pub credential: Option<CallCredential>,
 }
 

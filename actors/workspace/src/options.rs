@@ -114,7 +114,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What happens to a machine that crashed.
+    /// Restart policy of a machine that crashed.
     pub fn machine_policy(&self) -> RestartPolicy {
         RestartPolicy {
             restart: if self.restart_crashed { Restart::OnFailure } else { Restart::Never },
@@ -141,11 +141,11 @@ pub struct PoolOptions {
     pub classes: Vec<ClassOptions>,
 }
 
-/// One class of machines that are kept ready.
+/// Class of machines that are kept ready.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClassOptions {
-    /// How many.
+    /// Number of machines that are kept ready.
     pub ready: u32,
     /// Their image; as a workspace's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ impl Default for PoolOptions {
 }
 
 impl ClassOptions {
-    /// What a machine of this class has.
+    /// Specification of a machine of this class; options left out are those of a workspace.
     pub(crate) fn spec(&self, options: &Options) -> WorkspaceSpec {
         WorkspaceSpec {
             image: self.image.clone().unwrap_or_else(|| options.default_image.clone()),

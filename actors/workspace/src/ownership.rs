@@ -44,7 +44,7 @@ pub struct WorkspaceAdopt {
     pub force: bool,
 }
 
-/// What was taken over.
+/// Workspaces that were taken over, and those that could not be.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Adoption {
@@ -60,17 +60,17 @@ pub struct Adoption {
     pub adopted_one: Option<bool>,
     /// Whether it was taken from a session that still exists.
     pub forced: Option<bool>,
-    /// How many were taken.
+    /// Number of workspaces that were taken.
     pub adopted_count: usize,
-    /// Those taken.
+    /// Workspaces that were taken.
     pub adopted: Vec<Adopted>,
-    /// How many could not be taken.
+    /// Number of workspaces that could not be taken.
     pub error_count: usize,
-    /// Why not.
+    /// Workspaces that could not be taken, each with its error.
     pub errors: Vec<NotAdopted>,
 }
 
-/// One workspace taken over.
+/// Workspace that was taken over.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Adopted {
     /// Its id.
@@ -81,12 +81,12 @@ pub struct Adopted {
     pub state: Phase,
 }
 
-/// One workspace not taken over.
+/// Workspace that could not be taken over.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NotAdopted {
     /// Its id.
     pub workspace_id: WorkspaceId,
-    /// Code and message.
+    /// Code and message of the error.
     pub error: String,
 }
 

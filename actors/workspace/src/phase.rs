@@ -52,15 +52,15 @@ pub enum Phase {
     Destroying,
 }
 
-/// What is known of the machine's process on the host.
+/// State of the machine's process on the host, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineProcess {
-    /// There is none.
+    /// There is no process.
     None,
-    /// It is there and its end will be noticed.
+    /// The process is there and its end will be noticed.
     Running,
-    /// One was started and its end is not proven: it may still run.
+    /// A process was started and its end is not proven: it may still run.
     Unknown,
 }
 

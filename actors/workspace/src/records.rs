@@ -432,8 +432,8 @@ impl WorkspaceSpec {
 pub enum StopHow {
     /// The guest ended its processes, synced its disk and powered off.
     Guest,
-    /// It was killed after the grace period; unsynced writes of the guest are lost.
+    /// The machine was killed after the grace period; unsynced writes of the guest are lost.
     Killed,
-    /// It had ended already.
+    /// The machine had ended already.
     AlreadyGone,
 }

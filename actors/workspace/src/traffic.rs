@@ -84,7 +84,7 @@ mod tests {
         });
         tokio::time::sleep(CALM).await;
         drop(two);
-        // One that comes before it is calm begins the wait anew.
+        // A creation that comes before the calm begins the wait anew.
         tokio::time::sleep(CALM / 2).await;
         drop(traffic.pass());
         waits.await.unwrap();

@@ -46,25 +46,25 @@ pub(super) fn default_output_bytes() -> u64 {
     256 * 1024
 }
 
-/// How a command ended.
+/// End and output of a command.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ExecResult {
     /// Exit status; 128 and the signal's number when a signal ended it.
     pub exit_code: i32,
-    /// The signal that ended it.
+    /// The signal that ended the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// What it wrote to stdout, cut with a notice.
+    /// Stdout of the command, cut with a notice.
     pub stdout: String,
-    /// What it wrote to stderr, cut with a notice.
+    /// Stderr of the command, cut with a notice.
     pub stderr: String,
-    /// Bytes it wrote to stdout.
+    /// Bytes that the command wrote to stdout.
     pub stdout_bytes: u64,
-    /// Bytes it wrote to stderr.
+    /// Bytes that the command wrote to stderr.
     pub stderr_bytes: u64,
-    /// Whether either was cut.
+    /// Whether stdout or stderr was cut.
     pub truncated: bool,
-    /// Processes it left behind, which were killed.
+    /// Processes that the command left behind, which were killed.
     #[serde(skip_serializing_if = "is_zero")]
     pub killed_stragglers: u32,
     /// Wall-clock time in the guest.
@@ -89,7 +89,7 @@ pub struct ExecBackground {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(crate) enum JobAction {
-    /// Start one.
+    /// Start a job.
     Start {
         /// Script for /bin/sh.
         command: String,
@@ -100,7 +100,7 @@ pub(crate) enum JobAction {
         /// Environment variables, over those of set_env.
         env: Option<BTreeMap<String, String>>,
     },
-    /// Look at one.
+    /// Look at a job.
     Poll {
         /// The job.
         job_id: JobId,
@@ -109,7 +109,7 @@ pub(crate) enum JobAction {
         /// Return stderr from this byte on; default 0.
         stderr_from: Option<u64>,
     },
-    /// Signal one.
+    /// Signal a job.
     Kill {
         /// The job.
         job_id: JobId,
@@ -161,7 +161,7 @@ pub struct SetEnv {
     pub vars: BTreeMap<String, Option<String>>,
 }
 
-/// What was set.
+/// Counts of a workspace's variables after a change.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct EnvSet {
     /// Variables set or removed by this call.

@@ -41,7 +41,7 @@ pub struct ExecParallel {
     /// Ids or names of 1 to 20 workspaces.
     #[schemars(length(min = 1, max = MAX_WORKSPACES))]
     pub workspace_ids: Vec<String>,
-    /// One command for all, or a list with one for each.
+    /// Command for all workspaces, or a list with a command for each.
     pub commands: Commands,
     /// Wall-clock limit of each command in seconds, 1 to 86400.
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
@@ -52,7 +52,7 @@ pub struct ExecParallel {
     /// Environment variables for these commands, over those of set_env.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Bytes of stdout, and of stderr, to return of each.
+    /// Bytes of stdout, and of stderr, to return of each command.
     #[serde(default = "default_output_bytes")]
     pub max_output_bytes: u64,
 }
@@ -61,37 +61,37 @@ fn default_timeout_secs() -> u64 {
     300
 }
 
-/// One command for all, or one for each.
+/// Command for all workspaces, or a command for each.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Commands {
-    /// The same everywhere.
+    /// The same command in every workspace.
     Same(String),
-    /// In the order of the workspaces.
+    /// Commands in the order of the workspaces.
     Each(Vec<String>),
 }
 
-/// What came of the commands.
+/// Results of the commands, with counts.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ParallelResult {
-    /// In the order of the workspaces.
+    /// Results in the order of the workspaces.
     pub results: Vec<ParallelRow>,
-    /// How many went how.
+    /// Counts by outcome.
     pub summary: ParallelSummary,
 }
 
-/// One workspace's outcome.
+/// Result of the command in a workspace.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ParallelRow {
     /// The workspace, as it was named.
     pub workspace_id: String,
-    /// Its name.
+    /// Name of the workspace.
     pub workspace_name: String,
     /// Exit status; -1 when there is none, and then `error` says why.
     pub exit_code: i32,
-    /// What it wrote to stdout.
+    /// Stdout of the command, cut with a notice.
     pub stdout: String,
-    /// What it wrote to stderr, or the error's message.
+    /// Stderr of the command, cut with a notice, or the error's message.
     pub stderr: String,
     /// The limit was reached and the command killed.
     pub timed_out: bool,
@@ -103,13 +103,13 @@ pub struct ParallelRow {
 /// Counts over all workspaces.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ParallelSummary {
-    /// Workspaces.
+    /// Number of workspaces.
     pub total: usize,
-    /// Exit status 0.
+    /// Commands with exit status 0.
     pub succeeded: usize,
-    /// Anything else but a timeout.
+    /// Commands that failed otherwise than by a timeout.
     pub failed: usize,
-    /// Killed at the limit.
+    /// Commands that were killed at the limit.
     pub timed_out: usize,
     /// From the first start to the last end.
     pub elapsed_ms: u64,

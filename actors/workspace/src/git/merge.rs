@@ -50,7 +50,7 @@ pub struct WorkspaceMerge {
     pub source_workspaces: Vec<String>,
     /// Id or name of the workspace whose current branch gets the commits.
     pub target_workspace: String,
-    /// What becomes of the history.
+    /// Shape of the history that the merge makes.
     pub strategy: MergeStrategy,
     /// Where the repository is, in the target and in every source. Default: /workspace.
     pub path: Option<String>,

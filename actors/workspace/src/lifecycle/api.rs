@@ -42,7 +42,7 @@ pub struct WorkspaceCreate {
     /// End it so long after it is ready, as at_end says. Default: it has no end.
     #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
     pub lifetime_secs: Option<u64>,
-    /// What happens then: `stop`, the default, `destroy`, or with its memory kept `pause` or `park`.
+    /// Action at that end: `stop`, the default, `destroy`, or with its memory kept `pause` or `park`.
     pub at_end: Option<AtEnd>,
     /// Names and values to find it by in workspace_list.
     pub labels: Option<WorkspaceLabels>,
@@ -81,7 +81,7 @@ pub struct WorkspaceCreated {
     pub boot_time_ms: u64,
     /// Whether a machine booted in advance was used.
     pub from_pool: bool,
-    /// What it really has.
+    /// Size that the workspace really has.
     pub resources: Size,
     /// How it is isolated.
     pub isolation: Isolation,
@@ -100,20 +100,20 @@ pub struct WorkspaceList {
 /// All workspaces that match.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceListed {
-    /// Oldest first.
+    /// Workspaces, oldest first.
     pub workspaces: Vec<WorkspaceRow>,
-    /// How many.
+    /// Number of workspaces.
     pub count: usize,
 }
 
-/// One workspace of a list.
+/// Workspace as a list shows it.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceRow {
     /// Its id.
     pub workspace_id: WorkspaceId,
     /// Its name.
     pub name: String,
-    /// What it is doing.
+    /// Phase of the workspace's life.
     pub state: Phase,
     /// Whether a process of its machine is on the host, as workspace_info tells it.
     pub process: MachineProcess,
@@ -129,13 +129,13 @@ pub struct WorkspaceRow {
     pub isolation: Isolation,
     /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// What its creation gave it.
+    /// Names and values that the workspace was created with.
     #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
     pub labels: WorkspaceLabels,
-    /// When it ends by itself; absent where it does not.
+    /// Time at which the workspace ends by itself; absent where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<DateTime<Utc>>,
-    /// What happens then.
+    /// Action at that end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_end: Option<AtEnd>,
 }
@@ -168,7 +168,7 @@ pub struct WorkspaceStart {
     /// Volumes to mount from now on, in place of those that it had; empty for none. Default: the same as before.
     #[schemars(length(max = MAX_VOLUMES))]
     pub volumes: Option<Vec<VolumeWish>>,
-    /// Of a parked one: give its memory up and boot from its disk, as after a power cut. Otherwise it goes on where it was.
+    /// Give the memory of a parked workspace up and boot from its disk, as after a power cut. Otherwise it goes on where it was.
     #[serde(default)]
     pub from_disk: bool,
 }
@@ -217,14 +217,14 @@ pub struct WorkspaceInfo {
     pub workspace_id: String,
 }
 
-/// One workspace in full.
+/// Workspace with its machine, network, volumes and snapshots.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceDetails {
     /// Its id.
     pub workspace_id: WorkspaceId,
     /// Its name.
     pub name: String,
-    /// What it is doing.
+    /// Phase of the workspace's life.
     pub state: Phase,
     /// Why it crashed or could not be made, and what to do about a process that is left.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -250,33 +250,33 @@ pub struct WorkspaceDetails {
     pub volumes: Vec<AttachedVolume>,
     /// Its snapshots, oldest first; snapshot with action `list` shows their sizes.
     pub snapshots: Vec<SnapshotSummary>,
-    /// What it is a fork of.
+    /// Snapshot that the workspace is a fork of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// Who owns it; null when orphaned.
+    /// Session that owns the workspace; null when orphaned.
     pub owner: Option<SessionId>,
     /// Whether the calling session owns it.
     pub owned: bool,
     /// How it is isolated.
     pub isolation: Isolation,
-    /// What its creation gave it.
+    /// Names and values that the workspace was created with.
     #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
     pub labels: WorkspaceLabels,
-    /// When it ends by itself; absent where it does not.
+    /// Time at which the workspace ends by itself; absent where it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<DateTime<Utc>>,
-    /// What happens then.
+    /// Action at that end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_end: Option<AtEnd>,
-    /// Why its end, which is over, could not be carried out yet; it is tried again.
+    /// Why the workspace's end, which is due, could not be carried out yet; it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_delayed: Option<String>,
-    /// Of a parked one: bytes of its memory on the host's disk.
+    /// Bytes of a parked workspace's memory on the host's disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked_bytes: Option<u64>,
-    /// Idle seconds after which it is parked by itself; absent: never.
+    /// Idle seconds after which the workspace is parked by itself; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_park_secs: Option<u64>,
     /// The machine, while there is one.
@@ -286,8 +286,8 @@ pub struct WorkspaceDetails {
     pub env: BTreeMap<String, String>,
     /// Background jobs not known to have ended.
     pub running_jobs: Vec<String>,
-    /// What its image's entry point runs without arguments of a call, by `entrypoint` of cmd.run; absent
-    /// where the image has none.
+    /// Program and arguments of the image's entry point, as `entrypoint` of cmd.run starts it where the
+    /// call adds none; absent where the image has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<Vec<String>>,
     /// Bytes in use on its disk, asked of the guest; absent while it does not run.
@@ -310,18 +310,18 @@ pub struct WorkspaceDetails {
 pub struct MachineDetails {
     /// Process id of the hypervisor or sandbox on the host.
     pub pid: i32,
-    /// What executes the guest: `tcg` is software emulation.
+    /// Accelerator that executes the guest: `tcg` is software emulation.
     pub accelerator: AcceleratorKind,
     /// How the guest is reached.
     pub carrier: String,
     /// Whether the guest answers now.
     pub link: String,
-    /// Memory of the host it holds.
+    /// Bytes of the host's memory that the machine holds.
     pub memory_bytes: Option<u64>,
-    /// Processor time in milliseconds that it took on the host since its start.
+    /// Processor time in milliseconds that the machine took on the host since its start.
     pub cpu_ms: Option<u64>,
     /// Which limits really apply, and how.
     pub limits: AppliedLimits,
-    /// Of a sandbox: which walls this host gives it.
+    /// Confinement of a sandbox on this host; absent for a virtual machine.
     pub confinement: Option<Confinement>,
 }

@@ -190,7 +190,7 @@ tools! { pub FAMILY: "diagnostics" for Workspace, addressed workspace by workspa
 pub struct WorkspaceLogs {
     /// Id or name of the workspace.
     pub workspace_id: String,
-    /// Which log.
+    /// Logs to show.
     #[serde(default)]
     pub log_type: LogType,
     /// Most lines of each, from the end; 1 to 10000.
@@ -202,15 +202,15 @@ fn default_lines() -> usize {
     100
 }
 
-/// Which log.
+/// Logs of a workspace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogType {
-    /// What the guest printed.
+    /// Output of the guest's console.
     Console,
-    /// What the hypervisor or sandbox printed.
+    /// Messages of the hypervisor or sandbox.
     Stderr,
-    /// Both.
+    /// Both logs.
     #[default]
     All,
 }

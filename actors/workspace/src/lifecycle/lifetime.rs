@@ -32,11 +32,11 @@ use crate::{
 pub struct WorkspaceLifetime {
     /// Id or name of the workspace.
     pub workspace_id: String,
-    /// Seconds from now; null: it has no end any more.
+    /// Seconds from now to the end; null: the workspace has no end any more.
     #[serde(default, with = "serde_with::rust::double_option")]
     #[schemars(with = "Option<u64>", range(max = MAX_LIFETIME_SECS))]
     pub lifetime_secs: Option<Option<u64>>,
-    /// What happens then. Default: as before, or `stop`.
+    /// Action at that end. Default: as before, or `stop`.
     pub at_end: Option<AtEnd>,
     /// Park it by itself after so many idle seconds; 0: never; null: as configured. Default: as before.
     #[serde(default, with = "serde_with::rust::double_option")]
@@ -47,16 +47,16 @@ pub struct WorkspaceLifetime {
     pub at_least: bool,
 }
 
-/// What holds now.
+/// Lifetime that a workspace has now.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LifetimeSet {
     /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// When it ends by itself; null: it does not.
+    /// Time at which the workspace ends by itself; null: it does not.
     pub ends_at: Option<DateTime<Utc>>,
-    /// What happens then.
+    /// Action at that end.
     pub at_end: Option<AtEnd>,
-    /// Idle seconds after which it is parked by itself; null: never.
+    /// Idle seconds after which the workspace is parked by itself; null: never.
     pub idle_park_secs: Option<u64>,
 }
 

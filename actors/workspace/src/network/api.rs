@@ -22,7 +22,7 @@ pub struct NetworkPolicy {
     pub allow_inter_vm: Option<bool>,
     /// The TCP and UDP ports on which other workspaces get in, where `allow_inter_vm` or their group lets them; an empty list is every port.
     pub allowed_ports: Option<Vec<u16>>,
-    /// What else it may reach, in place of the list before: names (`example.net`, `*.debian.org`), addresses or blocks, private ones included, each with ports if need be (`10.1.2.3:5432/tcp`, `example.org:443`).
+    /// Further targets that it may reach, in place of the list before: names (`example.net`, `*.debian.org`), addresses or blocks, private ones included, each with ports if need be (`10.1.2.3:5432/tcp`, `example.org:443`).
     pub egress_allow: Option<Vec<String>>,
 }
 
@@ -31,7 +31,7 @@ pub struct NetworkPolicy {
 pub struct PolicyInForce {
     /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// All of it.
+    /// The whole policy.
     pub network_policy: hivekeep_ports::ReachPolicy,
     /// Whether this call changed it.
     pub changed: bool,
@@ -52,7 +52,7 @@ pub struct PortForward {
     pub workspace_id: String,
     #[serde(flatten)]
     pub(crate) action: ForwardAction,
-    /// What the ports carry.
+    /// Transport protocol of the ports.
     #[serde(default = "tcp")]
     pub protocol: Transport,
 }
@@ -61,7 +61,7 @@ fn tcp() -> Transport {
     Transport::Tcp
 }
 
-/// What to do with forwards.
+/// Action on the forwards of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(crate) enum ForwardAction {
@@ -72,21 +72,21 @@ pub(crate) enum ForwardAction {
         /// The port of the host, 1024 or above; default: a free one.
         host_port: Option<u16>,
     },
-    /// End that.
+    /// Remove forwards to a port of the workspace.
     Remove {
         /// The port in the workspace.
         guest_port: u16,
         /// Only the forward from this port of the host; default: all that lead to `guest_port`.
         host_port: Option<u16>,
     },
-    /// Show what leads to it.
+    /// List the forwards to the workspace.
     List {
         /// Only what leads to this port in the workspace; 0 is all.
         guest_port: u16,
     },
 }
 
-/// What became of the action.
+/// Result of an action on forwards.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ForwardResult {
@@ -98,11 +98,11 @@ pub struct ForwardResult {
     pub host_port: Option<u16>,
     /// add: the address of the host that has the port.
     pub host_ip: Option<Ipv4Addr>,
-    /// add, remove: what the ports carry.
+    /// add, remove: transport protocol of the ports.
     pub protocol: Option<Transport>,
-    /// remove: what was ended.
+    /// remove: the forwards that were removed.
     pub removed: Option<Vec<Forwarded>>,
-    /// list: what leads to it.
+    /// list: the forwards to the workspace.
     pub forwards: Option<Vec<Forwarded>>,
     /// list: ports that anybody reaches by a URL, see port_url.
     pub public_urls: Option<Vec<PublicUrl>>,
@@ -123,16 +123,16 @@ impl ForwardResult {
     }
 }
 
-/// One forwarded port.
+/// Port of the host that leads to a port in a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Forwarded {
-    /// On the host.
+    /// Port of the host.
     pub host_port: u16,
-    /// In the workspace.
+    /// Port in the workspace.
     pub guest_port: u16,
     /// Where the host listens; 0.0.0.0 is all its addresses.
     pub host_ip: Ipv4Addr,
-    /// What the ports carry.
+    /// Transport protocol of the ports.
     pub protocol: Transport,
 }
 
@@ -164,29 +164,29 @@ pub enum NetworkKind {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkState {
-    /// How it is connected.
+    /// Connection of the workspace.
     pub mode: NetworkKind,
-    /// Why it is not connected by a bridge.
+    /// Why the workspace is not connected by a bridge.
     pub reason: Option<String>,
-    /// The internet.
+    /// Whether the workspace may reach public addresses of the internet.
     pub allow_internet: bool,
-    /// Other workspaces that allow it too.
+    /// Whether the workspace and others that allow it too may reach each other.
     pub allow_inter_vm: bool,
-    /// Ports on which those get in; empty is every port.
+    /// Ports on which other workspaces get in; empty is every port.
     pub allowed_ports: Vec<u16>,
-    /// What else it may reach.
+    /// Further targets that the workspace may reach.
     pub egress_allow: Vec<String>,
     /// The group whose members it reaches and who reach it, such as its team.
     pub group: Option<NetworkGroup>,
     /// Ports of the host forwarded to it.
     pub port_forwards: Vec<Forwarded>,
-    /// Its address and the length of its network.
+    /// Address of the workspace, with the length of its network's prefix.
     pub address: Option<String>,
-    /// Its interface's own address.
+    /// MAC address of the workspace's interface.
     pub mac: Option<String>,
     /// The next hop to everything else.
     pub gateway: Option<String>,
-    /// Who answers names.
+    /// Address of the name server.
     pub dns: Option<String>,
 }
 

@@ -70,7 +70,7 @@ pub(super) enum End {
 #[serde(deny_unknown_fields)]
 pub struct PoolStatus {}
 
-/// What the pool has and lacks.
+/// Machines that the pool has and lacks, by class.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PoolReport {
     /// The classes in the order of the configuration; empty: the pool is off.
@@ -81,35 +81,35 @@ pub struct PoolReport {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PoolClass {
-    /// Their image.
+    /// Image of the machines.
     pub image: String,
-    /// How they are isolated.
+    /// Isolation of the machines.
     pub isolation: Isolation,
-    /// Their size.
+    /// Size of a machine.
     pub resources: Size,
-    /// How many are to be ready.
+    /// Number of machines that are to be ready.
     pub wanted: usize,
-    /// How many are.
+    /// Number of machines that are ready.
     pub ready: usize,
     /// Whether something is being made or looked at for this class now.
     pub at_work: bool,
-    /// How they are made.
+    /// Method by which the machines are made.
     pub made_by: Production,
-    /// Why they boot instead of being copied.
+    /// Why the machines boot instead of being copied.
     pub boots_because: Option<String>,
-    /// The stopped machine that they are copies of, once there is one.
+    /// The stopped machine that the others are copies of, once there is one.
     pub template: Option<WorkspaceId>,
-    /// The machines that there are, oldest first. Each keeps its id when somebody is given it.
+    /// The machines of the class, oldest first. Each keeps its id when somebody is given it.
     pub machines: Vec<PoolMachine>,
-    /// Creations that were given one since the daemon's start.
+    /// Creations that were given a machine of the class since the daemon's start.
     pub claimed: u64,
     /// Creations that asked for this class and found none ready.
     pub missed: u64,
-    /// Why one could not be made, if that was the last attempt.
+    /// Why a machine could not be made, if that was the last attempt.
     pub last_failure: Option<String>,
     /// How many attempts failed since the last success.
     pub failures_in_a_row: u32,
-    /// When it is tried again.
+    /// Milliseconds until the next attempt.
     pub again_in_ms: Option<u64>,
 }
 
@@ -122,12 +122,12 @@ pub struct PoolMachine {
     pub ready: bool,
 }
 
-/// How machines of a class are made.
+/// Method by which the machines of a class are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Production {
-    /// As copies of the memory and disk of one that booted.
+    /// Copies of the memory and disk of a machine that booted.
     Copy,
-    /// Each boots.
+    /// Each machine boots.
     Boot,
 }

@@ -56,11 +56,11 @@ pub struct Prepared {
     pub snapshot_id: SnapshotId,
     /// Its address; null while it has no network.
     pub ip: Option<String>,
-    /// It was there already, made from the same recipe: nothing was done.
+    /// The workspace was there already, made from the same recipe: nothing was done.
     pub reused_existing: bool,
     /// Whether the snapshot keeps the memory.
     pub has_memory: bool,
-    /// What was done, in order; empty when it was reused.
+    /// Steps that were done, in order; empty when the workspace was reused.
     pub steps: Vec<PrepareStep>,
     /// From the start of its making to the guest's first answer; absent when it was reused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,28 +73,28 @@ pub struct Prepared {
     pub internet_reason: Option<String>,
 }
 
-/// What a setup had of the internet.
+/// Access to the internet during a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Internet {
-    /// For the setup alone.
+    /// Access for the setup alone.
     DuringSetup,
     /// The policy of new workspaces allows it anyway.
     Allowed,
-    /// It was not wanted.
+    /// Access was not wanted.
     Off,
-    /// This daemon's network cannot give it.
+    /// This daemon's network cannot give access.
     Unavailable,
 }
 
-/// One step of a preparation.
+/// Step of a preparation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PrepareStep {
-    /// What kind of step.
+    /// Kind of the step.
     pub kind: StepKind,
-    /// What was done; a long command is cut.
+    /// Command or action of the step; a long command is cut.
     pub what: String,
-    /// How long it took.
+    /// Time that the step took.
     pub elapsed_ms: u64,
 }
 
@@ -106,7 +106,7 @@ pub enum StepKind {
     Boot,
     /// The repository was cloned.
     Clone,
-    /// One of `setup_commands` ran.
+    /// A command of `setup_commands` ran.
     Command,
     /// `golden` was made.
     Snapshot,

@@ -29,30 +29,30 @@ pub struct Snapshot {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(crate) enum SnapshotAction {
-    /// Make one.
+    /// Make a snapshot.
     Create {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
         /// Keep the memory too, so that a restore or a fork goes on where this was. Needs a running `vm` workspace. Default: false.
         include_memory: Option<bool>,
     },
-    /// Go back to one.
+    /// Go back to a snapshot.
     Restore {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
         /// Also remove the snapshots made after this one. Default: false, they stay and can be restored.
         discard_newer: Option<bool>,
     },
-    /// Show all.
+    /// Show all snapshots.
     List,
-    /// Remove one.
+    /// Remove a snapshot.
     Delete {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
     },
 }
 
-/// What became of the action.
+/// Result of an action on snapshots.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -86,15 +86,15 @@ pub struct SnapshotResult {
     pub deleted: Option<bool>,
     /// delete: whether a layer of the disk that this left over was merged with the one beside it.
     pub merged: Option<bool>,
-    /// delete: why not. What is left over by a running workspace is merged when it is stopped.
+    /// delete: why the layer was not merged. That of a running workspace is merged when it is stopped.
     pub not_merged: Option<String>,
-    /// list: all, oldest first.
+    /// list: all snapshots, oldest first.
     pub snapshots: Option<Vec<SnapshotRow>>,
-    /// list: how many.
+    /// list: number of snapshots.
     pub count: Option<usize>,
 }
 
-/// One snapshot at a glance.
+/// Snapshot without its sizes.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotSummary {
     /// Its id.
@@ -121,7 +121,7 @@ impl SnapshotSummary {
     }
 }
 
-/// One snapshot of the tree.
+/// Snapshot with its sizes and dependents.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotRow {
     /// Its id.
@@ -140,7 +140,7 @@ pub struct SnapshotRow {
     pub own_bytes: u64,
     /// Bytes it shares with other snapshots, forks or the workspace's disk.
     pub shared_bytes: u64,
-    /// Who needs it: names of snapshots that descend from it and of forks of it.
+    /// Names of the snapshots that descend from this one, and of its forks; they keep it from being deleted.
     pub dependents: Vec<String>,
 }
 
@@ -156,7 +156,7 @@ pub struct WorkspaceFork {
     pub snapshot_name: String,
     /// Name of the new workspace, when it is one.
     pub new_name: Option<String>,
-    /// How many, 1 to 20. Default: 1.
+    /// Number of forks, 1 to 20. Default: 1.
     #[schemars(range(min = 1, max = MAX_COUNT))]
     pub count: Option<u32>,
     /// Several are named after this, with the first free numbers. Default: worker.
@@ -171,12 +171,12 @@ pub struct WorkspaceFork {
     pub allow_internet: Option<bool>,
     /// Let them and other workspaces that allow it too reach each other; default: as the source.
     pub allow_inter_vm: Option<bool>,
-    /// What else they may reach, as network_policy takes it; default: as the source.
+    /// Further targets that they may reach, as network_policy takes them; default: as the source.
     pub egress_allow: Option<Vec<String>>,
     /// End each so long after it is ready, as at_end says. Default: no end.
     #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
     pub lifetime_secs: Option<u64>,
-    /// What happens then: `stop`, the default, `destroy`, or with its memory kept `pause` or `park`.
+    /// Action at that end: `stop`, the default, `destroy`, or with its memory kept `pause` or `park`.
     pub at_end: Option<AtEnd>,
     /// Names and values to find them by in workspace_list; default: as the source.
     pub labels: Option<WorkspaceLabels>,
@@ -193,7 +193,7 @@ pub struct WorkspaceBranch {
     pub snapshot_name: Option<String>,
     /// Name of the new workspace, when it is one.
     pub new_name: Option<String>,
-    /// How many, 1 to 20. Default: 1.
+    /// Number of forks, 1 to 20. Default: 1.
     #[schemars(range(min = 1, max = MAX_COUNT))]
     pub count: Option<u32>,
     /// Several are named after this, with the first free numbers. Default: worker.
@@ -205,15 +205,15 @@ pub struct WorkspaceBranch {
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Forked {
-    /// One fork: its id.
+    /// Id of a single fork.
     pub workspace_id: Option<WorkspaceId>,
-    /// One fork: its name.
+    /// Name of a single fork.
     pub name: Option<String>,
-    /// One fork: `running`.
+    /// State of a single fork: `running`.
     pub state: Option<Phase>,
-    /// One fork: its address.
+    /// Address of a single fork.
     pub ip: Option<String>,
-    /// One fork: where it comes from.
+    /// Origin of a single fork.
     pub forked_from: Option<ForkedFrom>,
     /// The forked workspace.
     pub source_workspace_id: Option<WorkspaceId>,
@@ -256,7 +256,7 @@ impl ForkedFrom {
     }
 }
 
-/// One of several forks.
+/// Fork that runs, among several.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Worker {
     /// Its id.
