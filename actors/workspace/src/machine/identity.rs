@@ -56,7 +56,7 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
             "its clock"
         }
         () if is.entropy_bytes == 0 => "its random seed",
-        // What a machine does first after its resume is slow where many resume at once.
+        // The first answer after a resume is slow where many machines resume at once.
         () if asked_at.elapsed() > CLOCK_SLACK => return configure(link, plan, false).await,
         () => return Ok(()),
     };
