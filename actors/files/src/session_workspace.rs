@@ -47,7 +47,7 @@ impl SessionWorkspaces {
     /// Those of making and starting a workspace; `not_owner` where another session took it over.
     pub(crate) async fn ready(&self, cx: &CallCx) -> Result<FoundWorkspace, ToolError> {
         let name = name_of(cx.session);
-        self.made(cx, &name, || self.wish(&name)).await
+        self.made(cx, &name, || self.request(&name)).await
     }
 
     /// The session's sandbox that mounts a place, running.
@@ -61,21 +61,21 @@ impl SessionWorkspaces {
         read_only: bool,
     ) -> Result<FoundWorkspace, ToolError> {
         let name = name_beside(cx.session, source);
-        let wish = || {
-            let mut wish = self.wish(&name);
-            wish["isolation"] = json!("sandbox");
+        let request = || {
+            let mut request = self.request(&name);
+            request["isolation"] = json!("sandbox");
             let mount = json!({ "volume": source, "path": MOUNTED_AT, "read_only": read_only });
-            wish["volumes"] = json!([mount]);
-            wish
+            request["volumes"] = json!([mount]);
+            request
         };
-        self.made(cx, &name, wish).await
+        self.made(cx, &name, request).await
     }
 
     async fn made(
         &self,
         cx: &CallCx,
         name: &str,
-        wish: impl Fn() -> Value,
+        request: impl Fn() -> Value,
     ) -> Result<FoundWorkspace, ToolError> {
         let caller = OnBehalfOf::call(cx);
         loop {
@@ -98,7 +98,7 @@ impl SessionWorkspaces {
                 }
                 None => {
                     cx.progress.report(0.0, None, "making the session's workspace");
-                    match self.go_on(cx, "workspace_create", wish()).await {
+                    match self.go_on(cx, "workspace_create", request()).await {
                         Ok(()) => {
                             fault_point!("places.after_created");
                             continue;
@@ -128,13 +128,13 @@ impl SessionWorkspaces {
         work.await.map_err(|panic| ToolError::internal(format!("{tool}: {panic}")))?
     }
 
-    fn wish(&self, name: &str) -> Value {
+    fn request(&self, name: &str) -> Value {
         let SessionWorkspaceOptions { isolation, image, vcpus, memory_mb, disk_gb } = &self.options;
-        let wish = json!({
+        let request = json!({
             "name": name, "isolation": isolation, "base_image": image,
             "vcpus": vcpus, "memory_mb": memory_mb, "disk_gb": disk_gb,
         });
-        match wish {
+        match request {
             Value::Object(fields) => {
                 fields.into_iter().filter(|(_, value)| !value.is_null()).collect()
             }

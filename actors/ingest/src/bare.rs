@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     Options,
     embed::LocalModel,
-    search::{self, SearchMode, Weighing, Wish},
+    search::{self, SearchMode, SearchRequest, Weighing},
     store::{PointFilter, embedded::EmbeddedStore},
     terms,
 };
@@ -61,7 +61,7 @@ impl BareCollection {
                 made.vectors.into_iter().next().unwrap_or_default()
             }
         };
-        let wish = Wish {
+        let request = SearchRequest {
             mode,
             weighing: self.weighing,
             dense,
@@ -70,6 +70,6 @@ impl BareCollection {
             top_k,
             min_score: None,
         };
-        Ok(search::search(&self.store, &self.name, wish).await?.shown.len())
+        Ok(search::search(&self.store, &self.name, request).await?.shown.len())
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     state::{CollectionState, IngestionPlan, stream},
 };
 pub(crate) use access::{SeenCollection, Sharing};
-use begin::Wish;
+use begin::IngestRequest;
 
 /// Messages of the manager.
 pub struct Msg(Inner);
@@ -38,7 +38,7 @@ enum Inner {
     /// A routed call.
     Tool(Box<ToolCall>),
     /// Begin an ingestion, or follow the same one that runs.
-    Begin(Box<Wish>),
+    Begin(Box<IngestRequest>),
     /// The beginning of an ingestion is durable, or failed.
     Begun(CollectionId, Result<(), ToolError>, Running),
     /// Remove a user's collection.
@@ -69,7 +69,7 @@ impl Msg {
         end_watch: bool,
         reply: Running,
     ) -> Self {
-        Self(Inner::Begin(Box::new(Wish { user, collection, plan, end_watch, reply })))
+        Self(Inner::Begin(Box::new(IngestRequest { user, collection, plan, end_watch, reply })))
     }
 
     pub(crate) fn delete(user: User, name: String, reply: Removal) -> Self {
@@ -116,7 +116,7 @@ struct CollectionEntry {
     /// Reply to a removal that waits for the end of the ingestion.
     removal: Option<Removal>,
     /// Ingestion that begins when the actor of the previous one has ended.
-    waiting: Option<Box<Wish>>,
+    waiting: Option<Box<IngestRequest>>,
 }
 
 impl CollectionEntry {
@@ -203,7 +203,7 @@ impl Entity for Collections {
                 let tools = self.tools;
                 serve::serve(self, tools, &workers, *call);
             }
-            Inner::Begin(wish) => self.begin(*wish),
+            Inner::Begin(request) => self.begin(*request),
             Inner::Begun(id, outcome, reply) => self.begun(id, outcome, reply),
             Inner::Delete(user, name, reply) => self.delete(user, &name, reply),
             Inner::Removed(id, outcome, reply) => self.removed(id, outcome, reply),
@@ -219,7 +219,7 @@ impl Entity for Collections {
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         let Some((id, ended)) = self.all.handle_end(end)? else { return Ok(()) };
         let Some(entry) = self.all.get_mut(id) else { return Ok(()) };
-        let (removal, wish) = (entry.removal.take(), entry.waiting.take());
+        let (removal, request) = (entry.removal.take(), entry.waiting.take());
         let given_up = match (ended, &entry.handle) {
             (collection::MemberEnd::GivenUp(reason), Some(handle)) => {
                 handle.give_up(&reason);
@@ -233,11 +233,11 @@ impl Entity for Collections {
         if let Some(reply) = removal {
             self.remove(id, Some(reply));
         }
-        match (wish, given_up) {
-            (Some(wish), None) => self.begin(*wish),
-            (Some(wish), Some(reason)) => {
+        match (request, given_up) {
+            (Some(request), None) => self.begin(*request),
+            (Some(request), Some(reason)) => {
                 let message = format!("the ingestion before it was given up: {reason}");
-                drop(wish.reply.send(Err(ToolError::internal(message))));
+                drop(request.reply.send(Err(ToolError::internal(message))));
             }
             (None, _) => {}
         }

@@ -54,7 +54,7 @@ pub(crate) struct Weighing {
 
 /// Query of a search, with its filter and bounds.
 #[derive(Debug, Clone)]
-pub(crate) struct Wish<'w> {
+pub(crate) struct SearchRequest<'w> {
     pub(crate) mode: SearchMode,
     /// Weights for [`SearchMode::Hybrid`].
     pub(crate) weighing: Weighing,
@@ -92,16 +92,16 @@ pub(crate) struct Hits {
 pub(crate) async fn search(
     store: &dyn PointStore,
     collection: &str,
-    wish: Wish<'_>,
+    request: SearchRequest<'_>,
 ) -> Result<Hits, StoreFailure> {
-    let limit = LEAST_CANDIDATES.max(4 * wish.top_k);
+    let limit = LEAST_CANDIDATES.max(4 * request.top_k);
     let ask = |vector, filter| store.search(collection, vector, filter, limit);
-    let dense = || ask(SearchVector::Dense(wish.dense.clone()), wish.filter.clone());
-    let sparse = async || match wish.terms.indices.is_empty() {
+    let dense = || ask(SearchVector::Dense(request.dense.clone()), request.filter.clone());
+    let sparse = async || match request.terms.indices.is_empty() {
         true => Ok(Vec::new()),
-        false => ask(SearchVector::Sparse(wish.terms.clone()), wish.filter.clone()).await,
+        false => ask(SearchVector::Sparse(request.terms.clone()), request.filter.clone()).await,
     };
-    let (dense, sparse) = match wish.mode {
+    let (dense, sparse) = match request.mode {
         SearchMode::Vector => (dense().await?, Vec::new()),
         SearchMode::Bm25 => (Vec::new(), sparse().await?),
         SearchMode::Hybrid => tokio::try_join!(dense(), sparse())?,
@@ -110,16 +110,16 @@ pub(crate) async fn search(
     // Hits that only their words found get a similarity too.
     let unknown: Vec<_> =
         hits.iter().filter(|(_, hit)| hit.similarity.is_none()).map(|(id, _)| *id).collect();
-    if wish.mode == SearchMode::Hybrid && !unknown.is_empty() {
+    if request.mode == SearchMode::Hybrid && !unknown.is_empty() {
         let among = PointFilter { among: Some(unknown), ..PointFilter::default() };
-        for found in ask(SearchVector::Dense(wish.dense.clone()), among).await? {
+        for found in ask(SearchVector::Dense(request.dense.clone()), among).await? {
             if let Some(hit) = hits.get_mut(&found.id) {
                 hit.similarity = Some(found.score);
             }
         }
     }
-    score(&mut hits, wish.mode, wish.weighing);
-    Ok(chosen(hits, &wish))
+    score(&mut hits, request.mode, request.weighing);
+    Ok(chosen(hits, &request))
 }
 
 /// Joins two lists, without a score.
@@ -164,17 +164,17 @@ fn score(hits: &mut BTreeMap<PointId, Hit>, mode: SearchMode, weighing: Weighing
     }
 }
 
-fn chosen(hits: BTreeMap<PointId, Hit>, wish: &Wish<'_>) -> Hits {
-    let judged = |hit: &Hit| match wish.mode {
+fn chosen(hits: BTreeMap<PointId, Hit>, request: &SearchRequest<'_>) -> Hits {
+    let judged = |hit: &Hit| match request.mode {
         SearchMode::Bm25 => hit.bm25,
         SearchMode::Hybrid | SearchMode::Vector => hit.similarity,
     };
     let passes =
-        |hit: &Hit| wish.min_score.is_none_or(|least| judged(hit).is_some_and(|it| it >= least));
+        |hit: &Hit| request.min_score.is_none_or(|least| judged(hit).is_some_and(|it| it >= least));
     let (mut shown, left): (Vec<_>, Vec<_>) = hits.into_values().partition(passes);
     shown.sort_by(|one, other| other.score.total_cmp(&one.score));
-    let beyond = shown.len().saturating_sub(wish.top_k);
-    shown.truncate(wish.top_k);
+    let beyond = shown.len().saturating_sub(request.top_k);
+    shown.truncate(request.top_k);
     let best_below = left.iter().filter_map(judged).max_by(f32::total_cmp);
     Hits { shown, below: left.len(), best_below, beyond }
 }
@@ -234,14 +234,14 @@ mod tests {
         hits.shown.iter().map(|hit| hit.payload.text.as_str()).collect()
     }
 
-    fn wish(
+    fn request(
         terms: &SparseVector,
         mode: SearchMode,
         top_k: usize,
         min_score: Option<f32>,
-    ) -> Wish<'_> {
+    ) -> SearchRequest<'_> {
         let filter = PointFilter::default();
-        Wish {
+        SearchRequest {
             mode,
             weighing: by(Fusion::Scores, 1.0),
             dense: Vec::new(),
@@ -268,10 +268,10 @@ mod tests {
         let terms = SparseVector::default();
         let mode = SearchMode::Hybrid;
         let found = hits(mode, by(Fusion::Scores, 1.0));
-        let all = chosen(found.clone(), &wish(&terms, mode, 9, None));
+        let all = chosen(found.clone(), &request(&terms, mode, 9, None));
         // 0.8 and 1; 0.9 alone; half of the best; 0.1 alone.
         assert_eq!(shown(&all), ["b", "a", "d", "c"]);
-        let few = chosen(found, &wish(&terms, mode, 1, Some(0.5)));
+        let few = chosen(found, &request(&terms, mode, 1, Some(0.5)));
         assert_eq!(shown(&few), ["b"]);
         // c is below, d was not compared, a is behind b.
         assert_eq!((few.below, few.best_below, few.beyond), (2, Some(0.1), 1));
@@ -282,7 +282,7 @@ mod tests {
         let terms = SparseVector::default();
         let order = |fusion, weight| {
             let hits = hits(SearchMode::Hybrid, by(fusion, weight));
-            let all = chosen(hits, &wish(&terms, SearchMode::Hybrid, 9, None));
+            let all = chosen(hits, &request(&terms, SearchMode::Hybrid, 9, None));
             all.shown.iter().map(|hit| hit.payload.text.clone()).collect::<String>()
         };
         for fusion in [Fusion::Scores, Fusion::Ranks] {
@@ -298,7 +298,7 @@ mod tests {
     fn a_passage_cannot_leave_its_block() {
         let terms = SparseVector::default();
         let hits = joined(&[found("</document>\" & 'x'", 1.0)], Vec::new());
-        let hits = chosen(hits, &wish(&terms, SearchMode::Vector, 1, None));
+        let hits = chosen(hits, &request(&terms, SearchMode::Vector, 1, None));
         let block = context(&hits.shown);
         assert_eq!(block.matches("</document>").count(), 1);
         assert!(block.contains("&lt;/document&gt;&#34; &amp; &#39;x&#39;"));

@@ -9,7 +9,7 @@
 //!                             └── newest plan ──► worker ──► in_force    answered: policies, forwards
 //! ```
 //! Three plans follow each other. `decided` is with all that was decided; the next
-//! wish is judged by it, at once, in the actor's handler (`decide.rs`). A change in it is written to
+//! request is judged by it, at once, in the actor's handler (`decide.rs`). A change in it is written to
 //! its member's log (`commit.rs`, `change.rs`); those of several members are written side by side,
 //! and when all are on the disk they are in `durable`. What is decided meanwhile goes together in the
 //! next turn. Each turn is a generation, of which the worker (`enforce.rs`) is told the newest, and it brings the kernel from
@@ -18,7 +18,7 @@
 //!
 //! What may fail, and who says so:
 //!
-//! - a wish that contradicts the plan, or that this host cannot promise (`backend.rs`), is refused
+//! - a request that contradicts the plan, or that this host cannot promise (`backend.rs`), is refused
 //!   before anything is written;
 //! - a write that fails ends the incarnation, since only the journal knows what is durable; the next
 //!   one reads it, and whoever waited is told `journal_failed`;
@@ -49,7 +49,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use hivekeep_kernel::{Context, Entity, Fault, ToolError, WorkspaceId};
-use hivekeep_ports::{ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport};
+use hivekeep_ports::{ForwardedPort, InterfaceSettings, NetworkRequest, ReachPolicy, Transport};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
@@ -78,8 +78,8 @@ type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 pub struct Msg(Inner);
 
 enum Inner {
-    Join(WorkspaceId, NetworkWish, Reply<InterfaceSettings>),
-    SetPolicy(WorkspaceId, NetworkWish, Reply<ReachPolicy>),
+    Join(WorkspaceId, NetworkRequest, Reply<InterfaceSettings>),
+    SetPolicy(WorkspaceId, NetworkRequest, Reply<ReachPolicy>),
     AddForward {
         id: WorkspaceId,
         transport: Transport,
@@ -181,8 +181,8 @@ impl Entity for NetworkActor {
 
     fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
         match message {
-            Inner::Join(id, wish, reply) => self.join(id, wish, reply),
-            Inner::SetPolicy(id, wish, reply) => self.set_policy(id, wish, reply),
+            Inner::Join(id, request, reply) => self.join(id, request, reply),
+            Inner::SetPolicy(id, request, reply) => self.set_policy(id, request, reply),
             Inner::AddForward { id, transport, guest_port, host_port, reply } => {
                 self.add_forward(id, transport, guest_port, host_port, reply);
             }

@@ -150,7 +150,7 @@ pub struct GuestOperation {
 
 /// Folder of a guest to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WatchWish {
+pub struct WatchRequest {
     /// Absolute path.
     pub path: String,
     /// True if the folders below are watched too.
@@ -248,7 +248,7 @@ pub trait WorkspaceFiles: Send + Sync {
     /// # Errors
     /// `guest_busy` with as many watches as there may be; `too_large` for too many folders; `not_found`,
     /// `not_a_directory`, `permission_denied`; those of [`Self::run`].
-    async fn watch(&self, _: &CallCx, _: WorkspaceId, _: WatchWish) -> Result<u64, ToolError> {
+    async fn watch(&self, _: &CallCx, _: WorkspaceId, _: WatchRequest) -> Result<u64, ToolError> {
         Err(no_guests())
     }
 

@@ -28,7 +28,7 @@ pub use commands::{
 };
 pub use files::{
     FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, LocatedPlace,
-    PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places, WatchWish, WorkspaceFiles,
+    PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places, WatchRequest, WorkspaceFiles,
     WorkspaceReadiness,
 };
 pub use hivekeep_kernel::{
@@ -42,7 +42,7 @@ pub use models::{
 };
 pub use network::{
     BadGroup, ByteStream, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network,
-    NetworkGroup, NetworkMode, NetworkView, NetworkWish, PortUrl, PortUrlWish, PortUrls,
+    NetworkGroup, NetworkMode, NetworkRequest, NetworkView, PortUrl, PortUrlRequest, PortUrls,
     ReachPolicy, ReachRules, Transport, WorkspacePorts,
 };
 pub use people::{ConversationMode, People, UserOutcome};
@@ -56,7 +56,9 @@ pub use tools::{
     ForeignSource, InternalCall, KeptResult, LargeResult, LateTools, ResultKeeper, SourceState,
     SourceTool, ToolPublisher, ToolSearch, Tools,
 };
-pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeFiles, VolumeWish, Volumes};
+pub use volumes::{
+    AttachedVolume, MountSource, MountedFolder, VolumeFiles, VolumeRequest, Volumes,
+};
 
 /// Credentials that the operator configured for git.
 pub trait GitCredentials: Send + Sync {

@@ -46,7 +46,7 @@ pub struct ReachPolicy {
 
 /// Partial change of a policy; a field that is `None` stays unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetworkWish {
+pub struct NetworkRequest {
     /// See [`ReachPolicy::allow_internet`].
     pub allow_internet: Option<bool>,
     /// See [`ReachPolicy::allow_inter_vm`].
@@ -161,15 +161,15 @@ pub trait Network: Send + Sync {
     async fn mode(&self) -> Result<NetworkMode, ToolError>;
 
     /// Admits a workspace with a policy, durably; for one that was admitted before, changes what
-    /// the wish names. Does not wait for the kernel: [`Network::settled`] does.
+    /// the request names. Does not wait for the kernel: [`Network::settled`] does.
     ///
     /// # Errors
     /// `network_unavailable` where there is no network; `policy_unavailable`, with the reason, for
-    /// a wish that this host cannot enforce; `invalid_input` for a wish that is wrong in itself.
+    /// a request that this host cannot enforce; `invalid_input` for a request that is wrong in itself.
     async fn join(
         &self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<InterfaceSettings, ToolError>;
 
     /// Opens the host side of the card of a machine that is about to be launched. Legal after
@@ -193,7 +193,7 @@ pub trait Network: Send + Sync {
     async fn set_policy(
         &self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<ReachPolicy, ToolError>;
 
     /// Forwards a port of the host to the workspace; durable and applied on return. Without
@@ -293,7 +293,7 @@ pub trait WorkspacePorts: Send + Sync {
 
 /// Request for a port's URL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PortUrlWish {
+pub struct PortUrlRequest {
     /// Makes the port public, or private again; `None` leaves it.
     pub public: Option<bool>,
     /// Time that a signed link opens a private port.
@@ -323,7 +323,7 @@ pub trait PortUrls: Send + Sync {
         workspace: WorkspaceId,
         name: &str,
         port: u16,
-        wish: PortUrlWish,
+        request: PortUrlRequest,
     ) -> Result<PortUrl, ToolError>;
 
     /// Public ports of a workspace with their URLs, in order.

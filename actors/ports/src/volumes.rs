@@ -15,7 +15,7 @@ use hivekeep_kernel::{CallCx, SessionId, ToolError, VolumeId, WorkspaceId};
 /// A volume that a workspace is to have.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct VolumeWish {
+pub struct VolumeRequest {
     /// Id or label of a volume of yours; `place:NAME` is a folder of the host that the operator opened, for
     /// sandboxes.
     pub volume: String,
@@ -104,7 +104,7 @@ pub trait Volumes: Send + Sync {
         &self,
         session: SessionId,
         workspace: WorkspaceId,
-        wanted: &[VolumeWish],
+        wanted: &[VolumeRequest],
     ) -> Result<Vec<AttachedVolume>, ToolError>;
 
     /// Sets what is attached to a workspace to exactly this, as its record says; nothing once it is gone.

@@ -87,19 +87,19 @@ impl<'j> GitMachine<'j> {
     }
 
     async fn make(&self, reach: Reach) -> RepositoryResult<()> {
-        let wish = self.wish(reach)?;
-        let made: Result<Value, _> = self.job.call("workspace_create", wish.clone()).await;
+        let request = self.request(reach)?;
+        let made: Result<Value, _> = self.job.call("workspace_create", request.clone()).await;
         match made {
             // The workspace of an earlier operation, which could not be removed before.
             Err(error) if error.is(codes::NAME_TAKEN) => {
                 self.remove().await?;
-                self.job.call::<Value>("workspace_create", wish).await.map(drop)
+                self.job.call::<Value>("workspace_create", request).await.map(drop)
             }
             made => made.map(drop),
         }
     }
 
-    fn wish(&self, reach: Reach) -> RepositoryResult<Value> {
+    fn request(&self, reach: Reach) -> RepositoryResult<Value> {
         let options = &self.job.service.options.machine;
         let mut volumes = vec![json!({ "volume": self.job.volume()?, "path": MOUNTED })];
         let networked = match &self.job.remote {

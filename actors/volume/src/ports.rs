@@ -12,8 +12,8 @@ use hivekeep_file_engine::{
 };
 use hivekeep_kernel::{CallCx, ErrorCode, Layer, SessionId, ToolError, VolumeId, WorkspaceId};
 use hivekeep_ports::{
-    AttachedVolume, MountSource, MountedFolder, PlaceFolder, PlaceFolders, VolumeFiles, VolumeWish,
-    Volumes,
+    AttachedVolume, MountSource, MountedFolder, PlaceFolder, PlaceFolders, VolumeFiles,
+    VolumeRequest, Volumes,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -30,25 +30,25 @@ impl Volumes for VolumeService {
         &self,
         session: SessionId,
         workspace: WorkspaceId,
-        wanted: &[VolumeWish],
+        wanted: &[VolumeRequest],
     ) -> Result<Vec<AttachedVolume>, ToolError> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
         let owner = self.owner(session)?;
         let mut held = self.held();
-        let resolve = |wish: &VolumeWish| {
-            let volume = match wish.volume.strip_prefix(MountSource::PLACE) {
+        let resolve = |request: &VolumeRequest| {
+            let volume = match request.volume.strip_prefix(MountSource::PLACE) {
                 Some(name) => {
-                    self.place(name, wish.read_only)?;
+                    self.place(name, request.read_only)?;
                     MountSource::Place(name.to_owned())
                 }
                 None => {
                     self.supported()?;
-                    MountSource::Volume(held.usable(owner, &wish.volume, Utc::now())?.0)
+                    MountSource::Volume(held.usable(owner, &request.volume, Utc::now())?.0)
                 }
             };
-            Ok(AttachedVolume { volume, path: wish.path.clone(), read_only: wish.read_only })
+            Ok(AttachedVolume { volume, path: request.path.clone(), read_only: request.read_only })
         };
         let attached: Vec<_> = wanted.iter().map(resolve).collect::<Result<_, ToolError>>()?;
         held.attached.entry(workspace).or_default().extend(volumes(&attached));

@@ -66,7 +66,7 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// The phase that a wish leads to.
+    /// The phase that a request leads to.
     ///
     /// # Errors
     /// Errors of [`Phase::on`]; `workspace_busy` for work under way, `snapshot_unfinished` for a change

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId};
-use hivekeep_ports::NetworkWish;
+use hivekeep_ports::NetworkRequest;
 
 use crate::{
     folders::WorkspaceFolders,
-    lifetime::{LifetimeWish, WorkspaceLabels},
+    lifetime::{LifetimeRequest, WorkspaceLabels},
     name::WorkspaceName,
     records::{Fork, Planned, WorkspaceSpec},
     snapshots::{Artifact, RefCounts, SnapshotNode, files},
@@ -73,10 +73,10 @@ pub struct ForkSource {
     pub(crate) node: SnapshotNode,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) defaults: Option<ImageDefaults>,
-    pub(crate) network: NetworkWish,
+    pub(crate) network: NetworkRequest,
     pub(crate) labels: WorkspaceLabels,
     /// The lifetime of the forks.
-    pub(crate) lifetime: Option<LifetimeWish>,
+    pub(crate) lifetime: Option<LifetimeRequest>,
     pub(crate) _pinned: PinnedFiles,
 }
 

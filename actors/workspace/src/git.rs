@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use hivekeep_git as git;
 use hivekeep_git::{
-    CallCredential, CloneWish, CommitWish, DiffWish, FetchRef, FetchWish, Git, GitUrl, PushWish,
+    CallCredential, CloneRequest, CommitRequest, DiffRequest, FetchRef, FetchRequest, Git, GitUrl,
+    PushRequest,
     api::{GitCloned, GitCommitted, GitDiffed, GitFetched, GitPushed, GitStatusResult},
 };
 use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
@@ -245,7 +246,7 @@ fn on_git_clone(
 ) -> Result<Reply<GitCloned>, ToolError> {
     let url = GitUrl::parse(input.url.expose())?;
     let login = state.handle.shared.git.login_for(&url, input.credential.as_ref())?;
-    let wish = CloneWish {
+    let request = CloneRequest {
         url,
         login,
         path: git::path(input.path.as_deref())?,
@@ -254,11 +255,11 @@ fn on_git_clone(
         sparse_paths: input.sparse_paths,
         timeout: Duration::from_secs(input.timeout_secs),
     };
-    wish.check()?;
+    request.check()?;
     let user = other_than_root(&state.ledger, input.user)?;
     let (git, cx) = (opened(state, cx, "/".to_owned())?, cx.clone());
     Ok(Reply::later(async move {
-        cx.guard(async { git::clone(git.await?.as_user(user), wish).await }).await
+        cx.guard(async { git::clone(git.await?.as_user(user), request).await }).await
     }))
 }
 
@@ -267,7 +268,7 @@ fn on_git_fetch(
     cx: &CallCx,
     input: GitFetch,
 ) -> Result<Reply<GitFetched>, ToolError> {
-    let wish = FetchWish {
+    let request = FetchRequest {
         what: input.what()?,
         keep_refs: input.keep_refs,
         remote: input.remote,
@@ -275,11 +276,11 @@ fn on_git_fetch(
         credential: input.credential,
         timeout: Duration::from_secs(input.timeout_secs),
     };
-    wish.check()?;
+    request.check()?;
     let (git, cx) = (opened(state, cx, git::path(Some(&input.path))?)?, cx.clone());
     let options = state.handle.shared.git.clone();
     Ok(Reply::later(async move {
-        cx.guard(async { git::fetch(git.await?, &options, wish).await }).await
+        cx.guard(async { git::fetch(git.await?, &options, request).await }).await
     }))
 }
 
@@ -298,10 +299,12 @@ fn on_git_commit(
     input: GitCommit,
 ) -> Result<Reply<GitCommitted>, ToolError> {
     let GitCommit { path, message, add_all, author_name, author_email, .. } = input;
-    let wish = CommitWish { message, add_all, author_name, author_email };
-    wish.check()?;
+    let request = CommitRequest { message, add_all, author_name, author_email };
+    request.check()?;
     let (git, cx) = (opened(state, cx, git::path(Some(&path))?)?, cx.clone());
-    Ok(Reply::later(async move { cx.guard(async { git::commit(git.await?, wish).await }).await }))
+    Ok(Reply::later(
+        async move { cx.guard(async { git::commit(git.await?, request).await }).await },
+    ))
 }
 
 fn on_git_push(
@@ -309,7 +312,7 @@ fn on_git_push(
     cx: &CallCx,
     input: GitPush,
 ) -> Result<Reply<GitPushed>, ToolError> {
-    let wish = PushWish {
+    let request = PushRequest {
         remote: input.remote,
         branch: input.branch,
         force: input.force,
@@ -317,11 +320,11 @@ fn on_git_push(
         credential: input.credential,
         timeout: Duration::from_secs(input.timeout_secs),
     };
-    wish.check()?;
+    request.check()?;
     let (git, cx) = (opened(state, cx, git::path(Some(&input.path))?)?, cx.clone());
     let options = state.handle.shared.git.clone();
     Ok(Reply::later(async move {
-        cx.guard(async { git::push(git.await?, &options, wish).await }).await
+        cx.guard(async { git::push(git.await?, &options, request).await }).await
     }))
 }
 
@@ -331,8 +334,8 @@ fn on_git_diff(
     input: GitDiff,
 ) -> Result<Reply<GitDiffed>, ToolError> {
     let GitDiff { path, staged, stat, file_path, max_bytes, .. } = input;
-    let wish = DiffWish { staged, stat, file_path, max_bytes };
-    wish.check()?;
+    let request = DiffRequest { staged, stat, file_path, max_bytes };
+    request.check()?;
     let (git, cx) = (opened(state, cx, git::path(Some(&path))?)?, cx.clone());
-    Ok(Reply::later(async move { cx.guard(async { git::diff(&git.await?, wish).await }).await }))
+    Ok(Reply::later(async move { cx.guard(async { git::diff(&git.await?, request).await }).await }))
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     lifetime::Lifetime,
-    records::{ParkWish, Planned, ProcessEntry, Record},
+    records::{ParkPlan, Planned, ProcessEntry, Record},
     snapshots::{Artifact, DiskLayers, Merge, SnapshotNode, Tree},
 };
 
@@ -72,7 +72,7 @@ pub struct Ledger {
     pub lifetime: Option<Lifetime>,
     /// The park under way: the workspace's memory is being saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parking: Option<ParkWish>,
+    pub parking: Option<ParkPlan>,
     /// The memory that the workspace goes on from. Without it, no machine means stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Box<ParkedMemory>>,
@@ -85,7 +85,8 @@ pub struct Ledger {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ParkedMemory {
     /// Where the memory is, and which memory it is a difference to.
-    pub wish: ParkWish,
+    #[serde(rename = "wish")]
+    pub plan: ParkPlan,
     /// Bytes on the host's disk.
     pub bytes: u64,
     /// When the workspace was parked.
@@ -190,7 +191,7 @@ impl Sourced for Ledger {
                 self.created = true;
                 self.boot_time_ms = Some(boot_time_ms);
                 let begun = self.up_at.unwrap_or(self.plan.at);
-                self.lifetime = self.plan.lifetime.map(|wish| wish.from(begun));
+                self.lifetime = self.plan.lifetime.map(|request| request.from(begun));
             }
             Record::Prepared { snapshot } => self.golden = Some(snapshot),
             Record::CreateFailed { code, message } => {
@@ -382,13 +383,13 @@ impl Ledger {
 
     fn apply_park(&mut self, record: Record) {
         match record {
-            Record::ParkWanted(wish) => self.parking = Some(wish),
+            Record::ParkWanted(plan) => self.parking = Some(plan),
             Record::Parked { park, memory_bytes: bytes, at } => {
                 // A park that was given up meanwhile changes nothing.
-                let Some(wish) = self.parking.take_if(|wish| wish.park == park) else { return };
+                let Some(plan) = self.parking.take_if(|plan| plan.park == park) else { return };
                 let left = self.handle().cloned();
                 self.machine = MachineFact::Stopped;
-                self.parked = Some(Box::new(ParkedMemory { wish, bytes, at, left }));
+                self.parked = Some(Box::new(ParkedMemory { plan, bytes, at, left }));
             }
             Record::ParkFailed => self.parking = None,
             Record::ParkEnded => {
@@ -440,8 +441,8 @@ impl Ledger {
         artifacts.extend(self.disk.artifacts());
         artifacts.extend(self.change.iter().flat_map(DiskChange::artifacts));
         artifacts.extend(self.merge.map(|merge| Artifact::Layer(merge.into)));
-        let parks = self.parking.into_iter().chain(self.parked.iter().map(|parked| parked.wish));
-        artifacts.extend(parks.flat_map(|wish| wish.memories()));
+        let parks = self.parking.into_iter().chain(self.parked.iter().map(|parked| parked.plan));
+        artifacts.extend(parks.flat_map(|plan| plan.memories()));
         // A fork needs the memory it begins with until it has begun.
         let begins = self.plan.fork.as_ref().filter(|fork| fork.memory.is_some() && !self.created);
         artifacts.extend(begins.map(|fork| Artifact::Memory(fork.snapshot)));

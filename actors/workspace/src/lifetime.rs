@@ -74,14 +74,14 @@ impl AtEnd {
 
 /// A lifetime as it is asked for; it begins when the workspace is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LifetimeWish {
+pub struct LifetimeRequest {
     /// Length in seconds.
     pub secs: u64,
     /// Action at the end.
     pub at_end: AtEnd,
 }
 
-impl LifetimeWish {
+impl LifetimeRequest {
     /// The lifetime that a creation asks for.
     ///
     /// # Errors

@@ -203,7 +203,7 @@ pub enum OwnerMsg {
     Adopted,
 }
 
-/// A wish to take a workspace over.
+/// A request to take a workspace over.
 pub struct Adopt {
     /// Whether the workspace may be another user's: an operator asks.
     pub(crate) of_any_user: bool,
@@ -225,7 +225,7 @@ pub enum PooledMsg {
     Discard(oneshot::Sender<Result<(), ToolError>>),
 }
 
-/// A wish to have a machine of the pool.
+/// A request to have a machine of the pool.
 pub struct Claim {
     /// Plan of the claimed workspace, with name and quota.
     pub(crate) claims: Claims,

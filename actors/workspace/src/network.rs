@@ -9,7 +9,7 @@ pub(crate) mod reach;
 use std::sync::Arc;
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, tools};
-use hivekeep_ports::{NetworkWish, PortUrl, PortUrlWish, PortUrls};
+use hivekeep_ports::{NetworkRequest, PortUrl, PortUrlRequest, PortUrls};
 
 use self::api::{
     ForwardResult, NetworkPolicy, PolicyInForce, PortForward, PortUrlInput, PortUrlResult,
@@ -40,7 +40,7 @@ fn on_network_policy(
     }
     policy::network_policy(
         state,
-        NetworkWish { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: None },
+        NetworkRequest { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: None },
     )
 }
 
@@ -61,8 +61,8 @@ pub(crate) fn port_url(
     })?;
     let (workspace_id, name) = (state.handle.id, state.ledger.plan.name.to_string());
     Ok(Reply::later(async move {
-        let wish = PortUrlWish { public, expires_secs };
-        let PortUrl { url, public, link } = urls.url(workspace_id, &name, port, wish).await?;
+        let request = PortUrlRequest { public, expires_secs };
+        let PortUrl { url, public, link } = urls.url(workspace_id, &name, port, request).await?;
         let (link, expires_at) = link.unzip();
         Ok(PortUrlResult { workspace_id, url, public, link, expires_at })
     }))

@@ -183,8 +183,8 @@ async fn all(shared: &Arc<Shared>, cx: &CallCx) -> Result<Adoption, ToolError> {
     Ok(adoption)
 }
 
-pub(crate) fn adopt(state: &mut Workspace, wish: Adopt) {
-    let Adopt { of_any_user, by, force, reply } = wish;
+pub(crate) fn adopt(state: &mut Workspace, request: Adopt) {
+    let Adopt { of_any_user, by, force, reply } = request;
     let (owner, user) = (state.ledger.owner, state.ledger.user);
     if owner == Some(by) {
         return drop(reply.send(Ok(None)));

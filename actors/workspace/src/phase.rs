@@ -130,11 +130,11 @@ impl Phase {
         }
     }
 
-    /// The phase that a wish leads to at once.
+    /// The phase that a request leads to at once.
     ///
     /// # Errors
     /// `workspace_busy` while another change is under way (retryable), or
-    /// `workspace_state` when the wish makes no sense now.
+    /// `workspace_state` when the request makes no sense now.
     pub fn on(self, want: Want) -> Result<Self, ToolError> {
         match (want, self) {
             (Want::Guest, Self::Running) => Ok(Self::Running),

@@ -51,7 +51,7 @@ fn time_of_all_steps(input: &serde_json::Value) -> Option<u64> {
 }
 
 /// A recipe, checked.
-struct Wish {
+struct CheckedPrepare {
     name: WorkspaceName,
     spec: WorkspaceSpec,
     recipe: Recipe,
@@ -67,16 +67,16 @@ pub(crate) fn prepare(
     cx: &CallCx,
     input: WorkspacePrepare,
 ) -> Result<Reply<Prepared>, ToolError> {
-    let wish = wish(state, input)?;
-    let entered = state.preparing.enter(&wish.name)?;
+    let wanted = checked(state, input)?;
+    let entered = state.preparing.enter(&wanted.name)?;
     let (shared, manager, cx) = (state.shared.clone(), state.me.address.clone(), cx.clone());
-    if let Ok(card) = state.shared.directory.card(wish.name.as_str()) {
+    if let Ok(card) = state.shared.directory.card(wanted.name.as_str()) {
         return Ok(Reply::later(async move {
             let _entered = entered;
-            reuse(&shared, &cx, &card, &wish).await
+            reuse(&shared, &cx, &card, &wanted).await
         }));
     }
-    let Wish { name, spec, recipe, setup } = wish;
+    let CheckedPrepare { name, spec, recipe, setup } = wanted;
     let has_memory = recipe.include_memory;
     let plan = Planned {
         recipe: Some(Box::new(recipe)),
@@ -114,7 +114,7 @@ pub(crate) fn prepare(
     }))
 }
 
-fn wish(state: &Workspaces, input: WorkspacePrepare) -> Result<Wish, ToolError> {
+fn checked(state: &Workspaces, input: WorkspacePrepare) -> Result<CheckedPrepare, ToolError> {
     let name: WorkspaceName = input.name.parse()?;
     let git_url = input.git_url.as_deref().map(GitUrl::parse).transpose()?;
     let login = match &git_url {
@@ -140,7 +140,7 @@ fn wish(state: &Workspaces, input: WorkspacePrepare) -> Result<Wish, ToolError> 
         setup_commands: commands.clone(),
         include_memory: keeps_memory(state, spec.isolation, input.include_memory)?,
     };
-    Ok(Wish {
+    Ok(CheckedPrepare {
         name,
         spec,
         recipe,
@@ -198,11 +198,11 @@ async fn reuse(
     shared: &Shared,
     cx: &CallCx,
     card: &DirectoryEntry,
-    wish: &Wish,
+    wanted: &CheckedPrepare,
 ) -> Result<Prepared, ToolError> {
     // An operator too prepares, and so takes over, what is of the operator's own user alone.
     if !shared.daemon.sessions.is_of_user(cx.session, card.user, card.owner) {
-        return Err(name_taken(&wish.name, card.id));
+        return Err(name_taken(&wanted.name, card.id));
     }
     let standing = |reply| PrepareMsg::PreparedState(reply).into();
     let is = card.address.ask(PATIENCE, standing).await?;
@@ -210,18 +210,18 @@ async fn reuse(
         return Err(is.phase.busy());
     }
     let Some(recipe) = is.recipe else {
-        return Err(not_prepared(wish.name.as_str(), "workspace_prepare did not make it"));
+        return Err(not_prepared(wanted.name.as_str(), "workspace_prepare did not make it"));
     };
-    let differ = differences((&is.spec, &recipe), (&wish.spec, &wish.recipe));
+    let differ = differences((&is.spec, &recipe), (&wanted.spec, &wanted.recipe));
     if !differ.is_empty() {
         let message =
-            format!("`{}` was prepared with another {}", wish.name, differ.join(", another "));
+            format!("`{}` was prepared with another {}", wanted.name, differ.join(", another "));
         return Err(ToolError::new(Layer::Actor, codes::RECIPE_DIFFERS, message)
             .next("choose another name, or call workspace_destroy first")
             .detail("fields", differ));
     }
     let Some(snapshot_id) = is.golden else {
-        return Err(not_prepared(wish.name.as_str(), "its snapshot `golden` was deleted"));
+        return Err(not_prepared(wanted.name.as_str(), "its snapshot `golden` was deleted"));
     };
     if is.owner != Some(cx.session) {
         ownership::take(card, cx, false).await?;

@@ -16,7 +16,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_link::LinkToken;
 use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
-use hivekeep_ports::{AttachedVolume, NetworkWish};
+use hivekeep_ports::{AttachedVolume, NetworkRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub(crate) use recipe::differences;
 pub use recipe::{MadeOf, Pooled, Recipe, Role};
 
 use crate::{
-    lifetime::{Lifetime, LifetimeChange, LifetimeWish, WorkspaceLabels},
+    lifetime::{Lifetime, LifetimeChange, LifetimeRequest, WorkspaceLabels},
     name::WorkspaceName,
     snapshots::{Artifact, Merge, SnapshotNode},
 };
@@ -195,7 +195,7 @@ pub enum Record {
         snapshot: SnapshotId,
     },
     /// The workspace shall be parked: its memory is being saved while its machine stands still.
-    ParkWanted(ParkWish),
+    ParkWanted(ParkPlan),
     /// The memory is durable; the machine is ended now, and the disk is not written after it.
     Parked {
         /// Name of the memory: that of [`Record::ParkWanted`].
@@ -235,8 +235,8 @@ pub enum Record {
         name: WorkspaceName,
         /// When it was claimed.
         at: DateTime<Utc>,
-        /// The creation's network wish.
-        network: NetworkWish,
+        /// The creation's network request.
+        network: NetworkRequest,
         /// The creation's labels.
         #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
         labels: WorkspaceLabels,
@@ -288,9 +288,9 @@ pub struct Planned {
     /// Origin of the workspace, if it is a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<Box<Fork>>,
-    /// The creation's network wish. The network knows the policy in force.
+    /// The creation's network request. The network knows the policy in force.
     #[serde(default)]
-    pub network: NetworkWish,
+    pub network: NetworkRequest,
     /// Recipe that is carried out before the workspace counts as made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Box<Recipe>>,
@@ -309,7 +309,7 @@ pub struct Planned {
     pub labels: WorkspaceLabels,
     /// Lifetime of the workspace, from when it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lifetime: Option<LifetimeWish>,
+    pub lifetime: Option<LifetimeRequest>,
 }
 
 impl Planned {
@@ -337,7 +337,7 @@ impl Planned {
             slot: u32::MAX,
             uuid: uuid::Uuid::new_v4(),
             fork: None,
-            network: NetworkWish::default(),
+            network: NetworkRequest::default(),
             recipe: None,
             pool: None,
             several_users: false,
@@ -355,7 +355,7 @@ impl Planned {
 
 /// A park that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ParkWish {
+pub struct ParkPlan {
     /// Name of the parked memory among those of snapshots.
     pub park: SnapshotId,
     /// The snapshot whose memory the machine began with, if that is there: only the difference is saved.
@@ -365,7 +365,7 @@ pub struct ParkWish {
     pub paused: bool,
 }
 
-impl ParkWish {
+impl ParkPlan {
     /// Memories that must be kept for the park.
     pub(crate) fn memories(self) -> impl Iterator<Item = Artifact> {
         std::iter::once(self.park).chain(self.base).map(Artifact::Memory)

@@ -131,12 +131,12 @@ impl Workspace {
         Err(ToolError::not_owner())
     }
 
-    /// State that decides which wishes are allowed.
+    /// State that decides which requests are allowed.
     pub(crate) fn situation(&self) -> Situation {
         self.status.situation(self.ledger.change.is_some())
     }
 
-    /// The phase that a wish leads to.
+    /// The phase that a request leads to.
     ///
     /// # Errors
     /// Those of [`Situation::on`].

@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use hivekeep_kernel::{Layer, SessionId, ToolError};
 use hivekeep_machine::{CapabilitySupport, Isolation, MAX_VOLUMES, VolumeMount};
-use hivekeep_ports::{AttachedVolume, MountSource, VolumeWish};
+use hivekeep_ports::{AttachedVolume, MountSource, VolumeRequest};
 
 use crate::{codes, records::Planned, shared::Shared};
 
@@ -21,7 +21,7 @@ impl Shared {
         &self,
         session: SessionId,
         plan: &Planned,
-        wanted: &[VolumeWish],
+        wanted: &[VolumeRequest],
     ) -> Result<Vec<AttachedVolume>, ToolError> {
         if wanted.is_empty() {
             return Ok(Vec::new());
@@ -35,11 +35,12 @@ impl Shared {
                 "`hivekeep check` says what the host lacks; isolation `sandbox` may do without",
             ));
         }
-        let of_host = |wish: &&VolumeWish| wish.volume.starts_with(MountSource::PLACE);
-        if let Some(wish) = wanted.iter().find(of_host)
+        let of_host = |request: &&VolumeRequest| request.volume.starts_with(MountSource::PLACE);
+        if let Some(request) = wanted.iter().find(of_host)
             && plan.spec.isolation != Isolation::Sandbox
         {
-            let message = format!("`{}` is a folder of the host, for sandboxes alone", wish.volume);
+            let message =
+                format!("`{}` is a folder of the host, for sandboxes alone", request.volume);
             return Err(ToolError::new(Layer::Machine, codes::VOLUMES_UNSUPPORTED, message)
                 .next("make the workspace with isolation `sandbox`, or mount a volume"));
         }
@@ -56,9 +57,9 @@ impl Shared {
         session: SessionId,
         plan: &Planned,
         before: &[AttachedVolume],
-        wanted: Option<Vec<VolumeWish>>,
+        wanted: Option<Vec<VolumeRequest>>,
     ) -> Result<Vec<AttachedVolume>, ToolError> {
-        let same = |had: &AttachedVolume| VolumeWish {
+        let same = |had: &AttachedVolume| VolumeRequest {
             volume: had.volume.to_string(),
             path: had.path.clone(),
             read_only: had.read_only,
@@ -84,17 +85,17 @@ impl Shared {
 }
 
 /// Refuses mount points that cannot be, or that hide each other.
-fn check(wanted: &[VolumeWish]) -> Result<(), ToolError> {
+fn check(wanted: &[VolumeRequest]) -> Result<(), ToolError> {
     if wanted.len() > MAX_VOLUMES {
         return Err(ToolError::invalid(format!("at most {MAX_VOLUMES} volumes can be mounted")));
     }
-    for (n, wish) in wanted.iter().enumerate() {
-        let path = Path::new(&wish.path);
-        let plain = wish.path.starts_with('/')
-            && !wish.path.contains('\0')
+    for (n, request) in wanted.iter().enumerate() {
+        let path = Path::new(&request.path);
+        let plain = request.path.starts_with('/')
+            && !request.path.contains('\0')
             && path.components().nth(1).is_some()
             && path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-        let shown = &wish.path;
+        let shown = &request.path;
         if !plain {
             return Err(ToolError::invalid(format!(
                 "`volumes[{n}].path` must be an absolute path without `..`, and not `/`: `{shown}`"
@@ -105,7 +106,7 @@ fn check(wanted: &[VolumeWish]) -> Result<(), ToolError> {
                 "`volumes[{n}].path` cannot be in {taken}, which the guest mounts itself"
             )));
         }
-        let overlaps = |other: &VolumeWish| {
+        let overlaps = |other: &VolumeRequest| {
             let other = Path::new(&other.path);
             other.starts_with(path) || path.starts_with(other)
         };
@@ -124,12 +125,12 @@ mod tests {
     use super::*;
 
     fn refused(paths: &[&str]) -> bool {
-        let wish = |path: &&str| VolumeWish {
+        let request = |path: &&str| VolumeRequest {
             volume: "v".to_owned(),
             path: (*path).to_owned(),
             read_only: false,
         };
-        check(&paths.iter().map(wish).collect::<Vec<_>>()).is_err()
+        check(&paths.iter().map(request).collect::<Vec<_>>()).is_err()
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //!
 //! # States
 //!
-//! Clients see a [`Phase`]. A handler checks each wish against the table in [`crate::activity`]
+//! Clients see a [`Phase`]. A handler checks each request against the table in [`crate::activity`]
 //! and, if it is allowed, moves the phase at once: `Stopped` is `Starting` before anything is
-//! started, so that the next wish is judged by what is under way. The work runs beside the mailbox
+//! started, so that the next request is judged by what is under way. The work runs beside the mailbox
 //! and ends with [`WorkMsg::Settled`], which has its outcome. So `workspace_info` answers, and a kill
 //! works, while a command of ten minutes runs.
 //!
 //! ```text
-//!  wish ──▶ Situation::on ──▶ phase, activity ──▶ worker ──▶ records ──▶ the world ──▶ records
+//!  request ──▶ Situation::on ──▶ phase, activity ──▶ worker ──▶ records ──▶ the world ──▶ records
 //!               │ refused                            │           (intent)              (fact)
 //!               ▼                                    └──────▶ Settled, Finished ──▶ phase, activity
 //!             answer
@@ -17,9 +17,9 @@
 //!
 //! # Changes of state
 //!
-//! - The **phase** moves by wishes ([`Workspace::on`]), by the ends of their work, by the end of the
+//! - The **phase** moves by requests ([`Workspace::on`]), by the ends of their work, by the end of the
 //!   machine's process, and by a host's disk that has no room ([`MachineMsg`](crate::messages::MachineMsg)).
-//! - The **activity** begins in the handler of a wish that has disk or machine to itself, and ends with
+//! - The **activity** begins in the handler of a request that has disk or machine to itself, and ends with
 //!   [`WorkMsg::Finished`] or, for a machine that is taken up, with the phase `Starting`.
 //! - The **durable state** moves with [`WorkMsg::Recorded`] alone: a handler sees one state all through.
 //!   Workers commit through a [`WorkspaceHandle`] and go on when this actor has taken the state up.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use axum::http::{HeaderMap, Uri, header, uri::Authority};
 use chrono::{TimeDelta, Utc};
 use hivekeep_kernel::{ToolError, WorkspaceId};
-use hivekeep_ports::{PortUrl, PortUrlWish, PortUrls};
+use hivekeep_ports::{PortUrl, PortUrlRequest, PortUrls};
 
 use super::{
     cookies::{LinkKey, PortLink},
@@ -131,14 +131,14 @@ impl PortUrls for Urls {
         workspace: WorkspaceId,
         name: &str,
         port: u16,
-        wish: PortUrlWish,
+        request: PortUrlRequest,
     ) -> Result<PortUrl, ToolError> {
-        if let Some(public) = wish.public {
+        if let Some(public) = request.public {
             self.public.set(workspace, port, public).await?;
         }
         let url = self.of_workspace(workspace, name, port);
         let public = self.public.has(workspace, port);
-        let secs = i64::try_from(wish.expires_secs).unwrap_or(i64::MAX);
+        let secs = i64::try_from(request.expires_secs).unwrap_or(i64::MAX);
         let far = || ToolError::invalid("`expires_secs` is beyond what a date can say");
         let expires_at =
             TimeDelta::try_seconds(secs).and_then(|it| Utc::now().checked_add_signed(it));

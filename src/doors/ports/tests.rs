@@ -7,7 +7,9 @@ use std::{collections::HashMap, net::SocketAddr, sync::Mutex};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
-use hivekeep_ports::{ByteStream, FoundWorkspace, GuestOperation, PortUrlWish, WorkspaceReadiness};
+use hivekeep_ports::{
+    ByteStream, FoundWorkspace, GuestOperation, PortUrlRequest, WorkspaceReadiness,
+};
 use hivekeep_runtime::ListenerOptions;
 use hivekeep_store::{Journal, NewEvent, Options};
 use tokio::{
@@ -183,8 +185,13 @@ impl Stage {
         (made.0.user(), made.1.expose().to_owned())
     }
 
-    async fn url(&self, workspace: WorkspaceId, name: &str, wish: PortUrlWish) -> (String, String) {
-        let url = self.urls.url(workspace, name, 80, wish).await.expect("a URL");
+    async fn url(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+        wanted: PortUrlRequest,
+    ) -> (String, String) {
+        let url = self.urls.url(workspace, name, 80, wanted).await.expect("a URL");
         let link = url.link.map(|(link, _)| link).unwrap_or_default();
         (url.url, link.split_once('?').map(|(_, query)| query.to_owned()).unwrap_or_default())
     }
@@ -220,13 +227,13 @@ async fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// A wish for a link.
-fn for_secs(expires_secs: u64) -> PortUrlWish {
-    PortUrlWish { public: None, expires_secs }
+/// A request for a link.
+fn for_secs(expires_secs: u64) -> PortUrlRequest {
+    PortUrlRequest { public: None, expires_secs }
 }
 
-fn public(public: bool) -> PortUrlWish {
-    PortUrlWish { public: Some(public), expires_secs: 60 }
+fn public(public: bool) -> PortUrlRequest {
+    PortUrlRequest { public: Some(public), expires_secs: 60 }
 }
 
 /// What the daemon says when a workspace is destroyed.

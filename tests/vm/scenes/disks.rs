@@ -53,9 +53,9 @@ pub fn disks_come_back_as_they_were_frozen(mut house: House) {
     house.exec("one", "echo running > /root/file && sync");
     house.exec("two", "echo stopped > /root/file && sync");
     let snap = |house: &House, name: &str, memory: bool| {
-        let wish = json!({ "workspace_id": "one", "action": "create", "name": name,
+        let request = json!({ "workspace_id": "one", "action": "create", "name": name,
             "include_memory": memory });
-        house.call("snapshot", wish)
+        house.call("snapshot", request)
     };
     snap(&house, "before", true);
     house.call("workspace_stop", json!({ "workspace_id": "two" }));

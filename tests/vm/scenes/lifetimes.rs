@@ -12,9 +12,9 @@ fn die_in_an_end(house: &mut House, point: &str, at_end: &str) {
     house.kill();
     house.start_armed(&format!("{point}{KILL}"));
     house.wait_state("w", "running");
-    let wish = json!({ "workspace_id": "w", "lifetime_secs": 1, "at_end": at_end });
+    let request = json!({ "workspace_id": "w", "lifetime_secs": 1, "at_end": at_end });
     // Where the machine is quick, the daemon dies over the answer.
-    let _died = house.try_call("workspace_lifetime", wish);
+    let _died = house.try_call("workspace_lifetime", request);
     house.wait_for_death();
     house.start();
 }
@@ -81,8 +81,8 @@ pub fn every_point_of_an_end(mut house: House) {
     }
     // What was acknowledged, or may have been, has its end.
     super::crash::die_at(&mut house, "create.after_created", |house| {
-        let wish = json!({ "name": "short", "lifetime_secs": 2, "at_end": "destroy" });
-        let _died = house.try_call("workspace_create", wish);
+        let request = json!({ "name": "short", "lifetime_secs": 2, "at_end": "destroy" });
+        let _died = house.try_call("workspace_create", request);
     });
     ended(&house, "create.after_created");
     assert_eq!(settled(&house, "short"), None);

@@ -19,7 +19,7 @@ fn commit(house: &House, workspace: &str, command: &str, message: &str) {
     run(house, workspace, &format!("{command} && git add -A && {commit} {message}"));
 }
 
-fn wish(strategy: &str) -> Value {
+fn request(strategy: &str) -> Value {
     json!({ "source_workspaces": ["a", "b"], "target_workspace": "t", "strategy": strategy })
 }
 
@@ -35,7 +35,7 @@ fn come_together(house: &House) {
     commit(house, "b", "echo more >> new-b", "b-2");
     commit(house, "t", "echo t > new-t", "t-1");
     run(house, "a", "echo later > not-committed");
-    let merged = house.call("workspace_merge", wish("sequential"));
+    let merged = house.call("workspace_merge", request("sequential"));
     assert_eq!((&merged["success"], &merged["total_commits_applied"]), (&json!(true), &json!(3)));
     assert_eq!(merged["uncommitted_sources"][0]["files"], json!(["not-committed"]), "{merged}");
     assert_eq!(merged["sources"][0]["merge_base_found_by"], "git_merge_base");
@@ -54,7 +54,7 @@ fn come_together(house: &House) {
     commit(house, "t", "echo t > f10", "t-2");
     run(house, "t", "echo edited > f2; echo fresh > new-file");
     let before = state(house);
-    let failed = house.call("workspace_merge", wish("cherry-pick"));
+    let failed = house.call("workspace_merge", request("cherry-pick"));
     assert_eq!((&failed["success"], &failed["merged_sources"]), (&json!(false), &json!([])));
     assert_eq!(failed["sources"][0]["status"], "withheld", "{failed}");
     assert_eq!(failed["sources"][0]["already_there"], 1, "{failed}");
@@ -68,7 +68,7 @@ fn come_together(house: &House) {
     assert!(hunk.contains("<<<<<<<") && hunk.contains(">>>>>>>"), "{hunk}");
     assert_eq!(state(house), before);
 
-    let mut going = wish("branch-per-source");
+    let mut going = request("branch-per-source");
     going["keep_going"] = json!(true);
     let kept = house.call("workspace_merge", going);
     assert_eq!(
@@ -109,12 +109,12 @@ pub fn clones_come_together(house: House) {
     come_together(&house);
     house.create("stopped");
     house.call("workspace_stop", json!({ "workspace_id": "stopped" }));
-    let mut wish = wish("sequential");
-    wish["source_workspaces"] = json!(["stopped"]);
-    let failed = house.call("workspace_merge", wish.clone());
+    let mut request = request("sequential");
+    request["source_workspaces"] = json!(["stopped"]);
+    let failed = house.call("workspace_merge", request.clone());
     assert_eq!(failed["conflicts"][0]["code"], "workspace_state", "{failed}");
-    wish["source_workspaces"] = json!(["t"]);
-    assert_eq!(house.refused("workspace_merge", wish).code, "invalid_input");
+    request["source_workspaces"] = json!(["t"]);
+    assert_eq!(house.refused("workspace_merge", request).code, "invalid_input");
     leaks::check(&house);
 }
 
@@ -126,7 +126,7 @@ pub fn a_daemon_may_die_in_a_merge(mut house: House) {
         commit(&house, "a", &format!("echo {index} > of-a"), "a");
         let before = run(&house, "t", "git rev-parse HEAD; git status -s");
         die_at(&mut house, &format!("workspace_merge.{point}"), |house| {
-            let answer = house.try_call("workspace_merge", wish("cherry-pick"));
+            let answer = house.try_call("workspace_merge", request("cherry-pick"));
             assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
         });
         for name in ["a", "b", "t"] {
@@ -134,7 +134,7 @@ pub fn a_daemon_may_die_in_a_merge(mut house: House) {
         }
         let after = run(&house, "t", "git rev-parse HEAD; git status -s");
         assert_eq!(after != before, outcome == "landed", "{point}");
-        let merged = house.call("workspace_merge", wish("cherry-pick"));
+        let merged = house.call("workspace_merge", request("cherry-pick"));
         assert_eq!(merged["success"], true, "{merged}");
         assert_eq!(merged["interrupted_before"][0]["outcome"], outcome, "{merged}");
         let now = run(

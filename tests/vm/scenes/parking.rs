@@ -222,7 +222,7 @@ pub fn a_sandbox_says_that_it_cannot_sleep(house: House) {
     house.create("w");
     let refused = house.refused("workspace_park", json!({ "workspace_id": "w" }));
     assert_eq!(refused.code, "park_unsupported");
-    let wish = json!({ "workspace_id": "w", "lifetime_secs": 60, "at_end": "park" });
-    assert_eq!(house.refused("workspace_lifetime", wish).code, "park_unsupported");
+    let request = json!({ "workspace_id": "w", "lifetime_secs": 60, "at_end": "park" });
+    assert_eq!(house.refused("workspace_lifetime", request).code, "park_unsupported");
     house.exec("w", "true");
 }

@@ -240,7 +240,7 @@ fn deleted(house: &House) {
 
 pub fn every_point_of_a_repository(mut house: House) {
     hub(&house);
-    let wish = json!({ "repo_url": "volume://hub/app.git", "label": "app" });
+    let request = json!({ "repo_url": "volume://hub/app.git", "label": "app" });
     for point in [
         "after_wanted",
         "after_volume",
@@ -251,7 +251,7 @@ pub fn every_point_of_a_repository(mut house: House) {
         "before_ended",
     ] {
         die_at(&mut house, &format!("repository.{point}"), |house| {
-            let _answered_or_died = house.try_call("aegis.git.clone", wish.clone());
+            let _answered_or_died = house.try_call("aegis.git.clone", request.clone());
         });
         house.wait_state("hub", "running");
         let row = done(&house, "app");

@@ -27,7 +27,7 @@ fn task(name: &str) -> Value {
     json!({ "name": name, "command": command })
 }
 
-fn wish(tasks: &[Value], round: usize) -> Value {
+fn request(tasks: &[Value], round: usize) -> Value {
     json!({
         "golden_workspace": "w", "snapshot_name": "s", "tasks": tasks,
         "env_vars": { "ROUND": round.to_string() }, "merge_strategy": "sequential",
@@ -43,7 +43,7 @@ fn nothing_is_left(house: &House, point: &str) {
 pub fn tasks_run_in_forks_and_come_together(house: House) {
     golden(&house);
     let failing = json!({ "name": "c", "command": "cat $SHARED_CONTEXT; pwd; exit 3" });
-    let mut args = wish(&[task("a"), task("b"), failing], 1);
+    let mut args = request(&[task("a"), task("b"), failing], 1);
     args["shared_context"] = json!("to all\n");
     let done = house.call("swarm_run", args);
     let rows = done["tasks"].as_array().expect("rows");
@@ -76,7 +76,7 @@ pub fn every_point_of_a_swarm(mut house: House) {
     for (round, point) in points.into_iter().enumerate() {
         die_at(&mut house, point, |house| {
             house.wait_state("w", "running");
-            let answer = house.try_call("swarm_run", wish(&[task("a"), task("b")], round));
+            let answer = house.try_call("swarm_run", request(&[task("a"), task("b")], round));
             assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
         });
         let listed = house.call("swarm_status", json!({}));
@@ -103,7 +103,7 @@ pub fn an_ordered_stop_cancels_no_swarm(mut house: House) {
         task["command"] = json!(format!("until [ -e /tmp/go ]; do sleep 0.1; done; {command}"));
         task
     };
-    let (door, args) = (house.door(), wish(&[held_up("a"), held_up("b")], 1));
+    let (door, args) = (house.door(), request(&[held_up("a"), held_up("b")], 1));
     let call = json!({ "method": "call", "params": { "tool": "swarm_run", "args": args } });
     let asked = std::thread::spawn(move || door.ask(call));
     let begun = std::time::Instant::now();

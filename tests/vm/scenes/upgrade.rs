@@ -120,13 +120,13 @@ fn load(house: &House) {
     let frozen = json!({ "workspace_id": "w", "action": "create", "name": "s",
         "include_memory": true });
     house.call("snapshot", frozen);
-    let wish = |tasks: Value| {
+    let request = |tasks: Value| {
         json!({ "golden_workspace": "w", "snapshot_name": "s", "tasks": tasks,
             "merge_strategy": "sequential", "timeout_secs": 3600 })
     };
     let quick = json!([{ "name": "quick", "command": "echo quick" }]);
-    house.call("swarm_run", wish(quick));
-    let (door, args) = (house.door(), wish(json!([held_up("x"), held_up("y")])));
+    house.call("swarm_run", request(quick));
+    let (door, args) = (house.door(), request(json!([held_up("x"), held_up("y")])));
     std::thread::spawn(move || {
         // It is cut by the daemon's death.
         drop(

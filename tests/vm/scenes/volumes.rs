@@ -138,8 +138,8 @@ pub fn what_cannot_be_mounted_is_refused_and_leaves_nothing(house: House) {
         ("v", "/a/../../b", "invalid_input"),
         ("v", "/proc/x", "invalid_input"),
     ] {
-        let wish = with("w", json!([{ "volume": volume, "path": path }]));
-        assert_eq!(house.refused("workspace_create", wish).code, code, "{path}");
+        let request = with("w", json!([{ "volume": volume, "path": path }]));
+        assert_eq!(house.refused("workspace_create", request).code, code, "{path}");
     }
     let twice = json!([{ "volume": "v", "path": "/a" }, { "volume": "v", "path": "/a/b" }]);
     assert_eq!(house.refused("workspace_create", with("w", twice)).code, "invalid_input");
@@ -160,17 +160,17 @@ pub fn what_cannot_be_mounted_is_refused_and_leaves_nothing(house: House) {
 }
 
 pub fn every_point_of_a_volume(mut house: House) {
-    let wish = json!({ "label": "half", "size_limit_bytes": 1 });
+    let request = json!({ "label": "half", "size_limit_bytes": 1 });
     for point in ["after_wanted", "after_image", "before_mount", "after_mount", "before_made"] {
         die_at(&mut house, &format!("volume.{point}"), |house| {
-            let answer = house.try_call("aegis.volume.create", wish.clone());
+            let answer = house.try_call("aegis.volume.create", request.clone());
             assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
         });
         assert!(labels(&house).is_empty(), "{point}: not undone");
         nothing_is_left(&house, point);
     }
     die_at(&mut house, "volume.after_made", |house| {
-        let _died = house.try_call("aegis.volume.create", wish.clone());
+        let _died = house.try_call("aegis.volume.create", request.clone());
     });
     assert_eq!(labels(&house), ["half"]);
     for point in ["after_delete_wanted", "after_detach", "after_remove"] {

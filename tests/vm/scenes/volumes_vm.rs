@@ -34,8 +34,8 @@ fn servers(house: &House, count: usize) -> Vec<i32> {
 }
 
 pub fn a_volume_is_shared_and_outlives_machines(mut house: House) {
-    let wish = json!({ "label": "v", "size_limit_bytes": 16 << 20 });
-    house.call("aegis.volume.create", wish);
+    let request = json!({ "label": "v", "size_limit_bytes": 16 << 20 });
+    house.call("aegis.volume.create", request);
     create(&house, "m", "vm", volume("/data/with blank", false));
     create(&house, "s", "sandbox", volume("/v", false));
 

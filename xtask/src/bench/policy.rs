@@ -63,9 +63,9 @@ fn end(client: &mut StdioClient) -> Result<(u64, u64)> {
     Ok((sent.parse()?, received.parse()?))
 }
 
-fn change(client: &mut StdioClient, workspace: &str, wish: &serde_json::Value) -> Result<f64> {
+fn change(client: &mut StdioClient, workspace: &str, request: &serde_json::Value) -> Result<f64> {
     let mut args = json!({ "workspace_id": workspace });
-    let fields = wish.as_object().context("a wish is an object")?.clone();
+    let fields = request.as_object().context("a request is an object")?.clone();
     args.as_object_mut().context("arguments are an object")?.extend(fields);
     let began = Instant::now();
     let set = client.call("network_policy", &args)?;

@@ -106,8 +106,8 @@ async fn type_text(
     match writable.kind.as_str() {
         "file" => {
             let name = input.file_name.as_deref().unwrap_or("upload.txt");
-            let wish = UploadWish { files: &input.files, name, text: &input.text };
-            upload(&page, cx, &located, wish).await?;
+            let request = UploadRequest { files: &input.files, name, text: &input.text };
+            upload(&page, cx, &located, request).await?;
         }
         _ if !input.files.is_empty() => return Err(refused("the element takes no files")),
         "set" => read_back(&page).await?,
@@ -214,7 +214,7 @@ async fn press(page: &LivePage, key: &Key) -> Result<(), ToolError> {
 
 /// Content for a file input.
 #[derive(Debug, Clone, Copy)]
-struct UploadWish<'a> {
+struct UploadRequest<'a> {
     /// Paths in the place.
     files: &'a [String],
     /// Name of the file that `text` becomes where there are no paths.
@@ -228,12 +228,12 @@ async fn upload(
     page: &LivePage,
     cx: &CallCx,
     located: &Located,
-    wish: UploadWish<'_>,
+    request: UploadRequest<'_>,
 ) -> Result<(), ToolError> {
     let Some(folder) = page.chrome.folder.clone() else {
         return Err(refused("a browser that runs elsewhere is given no files"));
     };
-    let UploadWish { files, name, text } = wish;
+    let UploadRequest { files, name, text } = request;
     if name.contains(['/', '\0']) || name.starts_with('.') {
         return Err(ToolError::invalid(format!("`{name:.100}` is not a valid name of a file")));
     }

@@ -13,7 +13,7 @@ use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, FileRoot, deco
 use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, VolumeId, WorkspaceId};
 use hivekeep_ports::{
     FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, InternalCall, Tools,
-    VolumeFiles, WatchWish, WorkspaceFiles, WorkspaceReadiness,
+    VolumeFiles, WatchRequest, WorkspaceFiles, WorkspaceReadiness,
 };
 use serde_json::{Value, json};
 
@@ -89,9 +89,14 @@ impl WorkspaceFiles for MachineFiles {
         Ok(answer)
     }
 
-    async fn watch(&self, _: &CallCx, _: WorkspaceId, wish: WatchWish) -> Result<u64, ToolError> {
-        *self.0.ran_as.lock().expect("no panic") = (wish.user, Some(wish.path));
-        Ok(if wish.recursive { 8 } else { 7 })
+    async fn watch(
+        &self,
+        _: &CallCx,
+        _: WorkspaceId,
+        request: WatchRequest,
+    ) -> Result<u64, ToolError> {
+        *self.0.ran_as.lock().expect("no panic") = (request.user, Some(request.path));
+        Ok(if request.recursive { 8 } else { 7 })
     }
 
     async fn changes(

@@ -33,8 +33,8 @@ async fn calls_at_once_make_one_workspace_and_later_ones_find_it() {
     }
     assert_eq!(stage.machines.count("workspace_create"), 1);
     let name = name_of(stage.session());
-    let (_, wish) = stage.machines.calls.lock().expect("no panic")[0].clone();
-    assert_eq!(wish, json!({ "name": name }), "the rest is the workspaces' own default");
+    let (_, request) = stage.machines.calls.lock().expect("no panic")[0].clone();
+    assert_eq!(request, json!({ "name": name }), "the rest is the workspaces' own default");
     // As a daemon finds it that was killed since.
     let machines = stage.machines.clone();
     machines.put(&name, Some(stage.session()), WorkspaceReadiness::Off);
@@ -72,9 +72,10 @@ async fn a_workspace_is_a_place_by_id_and_name_for_its_own_session() {
     // Beside a folder of the host is a sandbox that mounts it.
     let beside = places.workspace(&cx, Some("look")).await.expect("made");
     assert_eq!((&*beside.place, &*beside.root), ("look", "/work"));
-    let (tool, wish) = stage.machines.calls.lock().expect("no panic").pop().expect("it was made");
+    let (tool, request) =
+        stage.machines.calls.lock().expect("no panic").pop().expect("it was made");
     let mount = json!([{ "volume": "place:look", "path": "/work", "read_only": true }]);
-    let made = (tool, &wish["isolation"], &wish["volumes"]);
+    let made = (tool, &request["isolation"], &request["volumes"]);
     assert_eq!(made, ("workspace_create", &json!("sandbox"), &mount));
     let again = places.workspace(&cx, Some("look")).await.expect("found");
     assert_eq!(again, beside);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{CallCx, ToolError, WorkspaceId, tools};
-use hivekeep_ports::{FileChange, FileChanges, WatchWish};
+use hivekeep_ports::{FileChange, FileChanges, WatchRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -109,8 +109,8 @@ impl Files {
         let place = self.places.find(&cx, place.as_deref()).await?;
         let (id, user) = workspace(&*place)?;
         let path = place.shown(&path).map_err(refused)?;
-        let wish = WatchWish { path: path.clone(), recursive, user };
-        let watch = self.places.guests().watch(&cx, id, wish).await?;
+        let request = WatchRequest { path: path.clone(), recursive, user };
+        let watch = self.places.guests().watch(&cx, id, request).await?;
         Ok(FsWatching { place: place.name().to_owned(), path, watch: watch.to_string() })
     }
 

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Request to begin an ingestion.
-pub(super) struct Wish {
+pub(super) struct IngestRequest {
     pub(super) user: User,
     pub(super) collection: String,
     pub(super) plan: IngestionPlan,
@@ -27,50 +27,50 @@ pub(super) struct Wish {
 }
 
 impl Collections {
-    pub(super) fn begin(&mut self, wish: Wish) {
+    pub(super) fn begin(&mut self, request: IngestRequest) {
         if self.shared.closing.is_cancelled() {
-            return drop(wish.reply.send(Err(ToolError::daemon_stopping())));
+            return drop(request.reply.send(Err(ToolError::daemon_stopping())));
         }
-        let found = self.all.find_name(&key(wish.user, &wish.collection)).map(|(id, _)| id);
+        let found = self.all.find_name(&key(request.user, &request.collection)).map(|(id, _)| id);
         match found {
-            Some(id) => self.begin_in(id, wish),
-            None => self.begin_new(wish),
+            Some(id) => self.begin_in(id, request),
+            None => self.begin_new(request),
         }
     }
 
     /// Begins an ingestion in an existing collection.
-    fn begin_in(&mut self, id: CollectionId, wish: Wish) {
-        let room = self.room(wish.user, &wish.plan);
+    fn begin_in(&mut self, id: CollectionId, request: IngestRequest) {
+        let room = self.room(request.user, &request.plan);
         let Some(entry) = self.all.get_mut(id) else { return };
         let state = entry.log.state();
         let run = state.as_ref().and_then(|state| state.run.as_ref());
         let free = entry.waiting.is_none() && entry.removal.is_none() && !entry.beginning;
         let refused = match (&entry.handle, run) {
             _ if state.as_ref().is_some_and(|state| state.deleted) => {
-                Err(deleting(&wish.collection))
+                Err(deleting(&request.collection))
             }
             // The ingestion has ended, and its actor is about to.
             (Some(_), None) if free => {
-                entry.waiting = Some(Box::new(wish));
+                entry.waiting = Some(Box::new(request));
                 return;
             }
-            (Some(handle), Some(run)) if same(&run.plan, &wish.plan) => Ok(handle.clone()),
-            (Some(handle), Some(run)) if run.plan.watch && wish.end_watch && free => {
+            (Some(handle), Some(run)) if same(&run.plan, &request.plan) => Ok(handle.clone()),
+            (Some(handle), Some(run)) if run.plan.watch && request.end_watch && free => {
                 let handle = handle.clone();
                 if handle.view(|view| view.given_up.is_none()) {
-                    entry.waiting = Some(Box::new(wish));
+                    entry.waiting = Some(Box::new(request));
                     return self.cancel(handle);
                 }
                 Ok(handle)
             }
-            (Some(_), Some(run)) if run.plan.watch => Err(watched(&wish.collection)),
+            (Some(_), Some(run)) if run.plan.watch => Err(watched(&request.collection)),
             (None, None) if free => match room {
-                Ok(()) => return self.write(id, None, wish),
+                Ok(()) => return self.write(id, None, request),
                 Err(error) => Err(error),
             },
-            _ => Err(busy(&wish.collection)),
+            _ => Err(busy(&request.collection)),
         };
-        drop(wish.reply.send(refused));
+        drop(request.reply.send(refused));
     }
 
     /// Cancels an ingestion, which is over when its actor ends.
@@ -93,27 +93,34 @@ impl Collections {
         Ok(PoolFull::check(option, most, own, running.len())?)
     }
 
-    fn begin_new(&mut self, wish: Wish) {
-        let (owned, most) = (self.owned(wish.user), self.shared.options.max_collections);
+    fn begin_new(&mut self, request: IngestRequest) {
+        let (owned, most) = (self.owned(request.user), self.shared.options.max_collections);
         if owned >= most {
             let message =
                 format!("you have {owned} collections, as many as `ingest.max_collections` allows");
             let error = ToolError::new(Layer::Actor, codes::TOO_MANY_COLLECTIONS, message)
                 .next("ingest into a collection that is there");
-            return drop(wish.reply.send(Err(error)));
+            return drop(request.reply.send(Err(error)));
         }
-        if let Err(error) = self.room(wish.user, &wish.plan) {
-            return drop(wish.reply.send(Err(error)));
+        if let Err(error) = self.room(request.user, &request.plan) {
+            return drop(request.reply.send(Err(error)));
         }
         let id = CollectionId::new();
-        let made = Made { id, owner: wish.user, name: wish.collection.clone(), at: Utc::now() };
+        let made =
+            Made { id, owner: request.user, name: request.collection.clone(), at: Utc::now() };
         let log = self.shared.logs.begin(stream(id));
         // The name is free: it was looked up just now.
-        let _inserted = self.all.insert(id, CollectionEntry::new(wish.user, &wish.collection, log));
-        self.write(id, Some(made), wish);
+        let _inserted =
+            self.all.insert(id, CollectionEntry::new(request.user, &request.collection, log));
+        self.write(id, Some(made), request);
     }
 
-    fn write(&mut self, id: CollectionId, made: Option<Made>, Wish { plan, reply, .. }: Wish) {
+    fn write(
+        &mut self,
+        id: CollectionId,
+        made: Option<Made>,
+        IngestRequest { plan, reply, .. }: IngestRequest,
+    ) {
         let Some(entry) = self.all.get_mut(id) else { return };
         entry.watches = plan.watch;
         let begun = Decision::record(Record::Begun(plan.clone()));

@@ -10,7 +10,7 @@ use super::default_collection;
 use crate::{
     collections::{Collections, Msg},
     embed, search,
-    search::{Fusion, Hit, Hits, SearchMode, Weighing, Wish},
+    search::{Fusion, Hit, Hits, SearchMode, SearchRequest, Weighing},
     store::PointFilter,
     terms,
 };
@@ -157,7 +157,7 @@ impl Collections {
                     embed::same(&input.collection, (&model.model, model.dimension), &made)?;
                     dense = made.vectors.into_iter().next().unwrap_or_default();
                 }
-                let wish = Wish {
+                let request = SearchRequest {
                     mode: input.mode,
                     weighing,
                     dense,
@@ -170,7 +170,8 @@ impl Collections {
                     top_k: input.top_k,
                     min_score: input.min_score,
                 };
-                let hits = search::search(&*shared.store, &state.made.id.to_string(), wish).await?;
+                let hits =
+                    search::search(&*shared.store, &state.made.id.to_string(), request).await?;
                 Ok(answer(input, weighing, hits))
             };
             cx.guard(work).await

@@ -60,11 +60,11 @@ impl Backend {
     /// Checks that a policy can be kept here.
     ///
     /// # Errors
-    /// `network_unavailable`, or `policy_unavailable` with the wish and the reason.
+    /// `network_unavailable`, or `policy_unavailable` with the request and the reason.
     pub(super) fn keeps(&self, policy: &MemberPolicy) -> Result<(), ToolError> {
         match self {
             Self::Bridge { .. } => {
-                let wishes = [
+                let requests = [
                     (policy.allow_inter_vm, "allow_inter_vm", NetworkProperty::InterVm),
                     (policy.group.is_some(), "group", NetworkProperty::Groups),
                     (policy.allow_internet, "allow_internet", NetworkProperty::Internet),
@@ -80,8 +80,8 @@ impl Backend {
                         NetworkProperty::AllowedNames,
                     ),
                 ];
-                let mut asked = wishes.into_iter().filter(|(asked, ..)| *asked);
-                asked.try_for_each(|(_, wish, property)| self.proven(wish, property))
+                let mut asked = requests.into_iter().filter(|(asked, ..)| *asked);
+                asked.try_for_each(|(_, request, property)| self.proven(request, property))
             }
             Self::User { reason } => match UserMode::of(policy, &[]) {
                 Ok(_) => Ok(()),
@@ -105,7 +105,7 @@ impl Backend {
         }
     }
 
-    fn proven(&self, wish: &str, property: NetworkProperty) -> Result<(), ToolError> {
+    fn proven(&self, request: &str, property: NetworkProperty) -> Result<(), ToolError> {
         let Self::Bridge { report } = self else { return Ok(()) };
         let Some(finding) = report.findings.iter().find(|f| f.property == property && !f.holds)
         else {
@@ -113,9 +113,9 @@ impl Backend {
         };
         let (why, name) = (finding.reason(), format!("{property:?}"));
         let refused = match finding.unknown {
-            true => error::policy_unproven(format!("{wish} is not yet proven: {name}: {why}")),
+            true => error::policy_unproven(format!("{request} is not yet proven: {name}: {why}")),
             false => error::policy_unavailable(format!(
-                "{wish} is not promised: the self-test found that {name} fails: {why}"
+                "{request} is not promised: the self-test found that {name} fails: {why}"
             )),
         };
         Err(refused.detail("property", name))

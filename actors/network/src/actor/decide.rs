@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use hivekeep_kernel::{ToolError, WorkspaceId};
-use hivekeep_ports::{ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport};
+use hivekeep_ports::{ForwardedPort, InterfaceSettings, NetworkRequest, ReachPolicy, Transport};
 
 use super::backend::{Backend, same_end};
 use super::change::{Change, When};
@@ -30,17 +30,17 @@ impl NetworkActor {
     pub(super) fn join(
         &mut self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
         reply: Reply<InterfaceSettings>,
     ) {
-        let (change, attachment) = or_refuse!(reply, self.decide_join(id, wish));
+        let (change, attachment) = or_refuse!(reply, self.decide_join(id, request));
         self.enact(change.answering(When::Durable, reply, attachment));
     }
 
     fn decide_join(
         &mut self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<(Change, InterfaceSettings), ToolError> {
         let backend = self.standing()?;
         let before = self.decided.member(id).cloned();
@@ -55,7 +55,7 @@ impl NetworkActor {
             Ok(NetworkMember { lease, policy, forwards: Vec::new(), parked: false })
         };
         let mut after = before.clone().map_or_else(fresh, Ok)?;
-        after.policy = after.policy.wished(wish)?;
+        after.policy = after.policy.changed(request)?;
         backend.keeps(&after.policy)?;
         self.decided.admit(id, after.clone())?;
         let attachment = backend.attachment(after.lease, self.decided.subnet());
@@ -65,21 +65,21 @@ impl NetworkActor {
     pub(super) fn set_policy(
         &mut self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
         reply: Reply<ReachPolicy>,
     ) {
-        let (change, policy) = or_refuse!(reply, self.decide_policy(id, wish));
+        let (change, policy) = or_refuse!(reply, self.decide_policy(id, request));
         self.enact(change.answering(When::Applied, reply, policy));
     }
 
     fn decide_policy(
         &mut self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<(Change, ReachPolicy), ToolError> {
         let backend = self.standing()?;
         let before = self.member(id)?;
-        let policy = before.policy.wished(wish)?;
+        let policy = before.policy.changed(request)?;
         backend.keeps(&policy)?;
         let after = NetworkMember { policy, ..before.clone() };
         self.decided.admit(id, after.clone())?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use hivekeep_kernel::{ToolError, WorkspaceId};
 use hivekeep_ports::{
-    ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
+    ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkRequest, NetworkView,
     ReachPolicy, ReachRules, Transport,
 };
 use serde_json::json;
@@ -97,9 +97,9 @@ impl Network for NetworkHandle {
     async fn join(
         &self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<InterfaceSettings, ToolError> {
-        self.ask(|reply| Inner::Join(id, wish, reply)).await
+        self.ask(|reply| Inner::Join(id, request, reply)).await
     }
 
     async fn cable(&self, id: WorkspaceId) -> Result<Netdev, ToolError> {
@@ -119,9 +119,9 @@ impl Network for NetworkHandle {
     async fn set_policy(
         &self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<ReachPolicy, ToolError> {
-        self.ask(|reply| Inner::SetPolicy(id, wish, reply)).await
+        self.ask(|reply| Inner::SetPolicy(id, request, reply)).await
     }
 
     async fn add_forward(

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use hivekeep_kernel::ToolError;
-use hivekeep_ports::{ForwardedPort, NetworkGroup, NetworkWish, ReachPolicy, Transport};
+use hivekeep_ports::{ForwardedPort, NetworkGroup, NetworkRequest, ReachPolicy, Transport};
 use serde::{Deserialize, Serialize};
 
 use super::{AddressLease, Destination, Egress, PlanError, Subnet};
@@ -72,31 +72,31 @@ impl MemberPolicy {
         Ok(())
     }
 
-    /// The policy with what a wish names changed.
+    /// The policy with what a request names changed.
     ///
     /// # Errors
     /// `invalid_input` for an invalid port or destination.
-    pub(crate) fn wished(&self, wish: NetworkWish) -> Result<Self, ToolError> {
+    pub(crate) fn changed(&self, request: NetworkRequest) -> Result<Self, ToolError> {
         let mut policy = self.clone();
-        if let Some(allow) = wish.allow_internet {
+        if let Some(allow) = request.allow_internet {
             policy.allow_internet = allow;
         }
-        if let Some(allow) = wish.allow_inter_vm {
+        if let Some(allow) = request.allow_inter_vm {
             policy.allow_inter_vm = allow;
         }
-        if let Some(ports) = wish.allowed_ports {
+        if let Some(ports) = request.allowed_ports {
             if ports.contains(&0) {
                 return Err(ToolError::invalid("allowed_ports: 0 is not a valid port"));
             }
             policy.allowed_ports = ports.into_iter().collect();
         }
-        if let Some(entries) = wish.egress_allow {
+        if let Some(entries) = request.egress_allow {
             let parse = |text: String| text.parse::<Egress>();
             let parsed: Result<_, _> = entries.into_iter().map(parse).collect();
             policy.egress_allow =
                 parsed.map_err(|bad| ToolError::invalid(format!("egress_allow: {bad}")))?;
         }
-        if let Some(change) = wish.group {
+        if let Some(change) = request.group {
             policy.group = change.group();
         }
         Ok(policy)
@@ -281,7 +281,7 @@ pub enum UserModeUnsupported {
 
 impl UserMode {
     /// # Errors
-    /// The first wish that cannot be kept.
+    /// The first request that cannot be kept.
     pub fn of(policy: &MemberPolicy, forwards: &[Forward]) -> Result<Self, UserModeUnsupported> {
         match policy {
             MemberPolicy { allow_internet: true, .. } => Err(UserModeUnsupported::Internet),

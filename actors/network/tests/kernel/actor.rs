@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hivekeep_kernel::{Address, Census, RestartPolicy, WorkspaceId, entity::spawn_root};
 use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, NetworkActor, NetworkHandle, NetworkModeChoice, Options};
-use hivekeep_ports::{GroupChange, Network as _, NetworkMode, NetworkWish, ReachPolicy};
+use hivekeep_ports::{GroupChange, Network as _, NetworkMode, NetworkRequest, ReachPolicy};
 use hivekeep_runtime::Ports;
 use hivekeep_store::Journal;
 
@@ -103,9 +103,9 @@ impl Daemon {
     }
 }
 
-pub(super) fn wish(policy: &ReachPolicy) -> NetworkWish {
+pub(super) fn request(policy: &ReachPolicy) -> NetworkRequest {
     let policy = policy.clone();
-    NetworkWish {
+    NetworkRequest {
         allow_internet: Some(policy.allow_internet),
         allow_inter_vm: Some(policy.allow_inter_vm),
         allowed_ports: Some(policy.allowed_ports),

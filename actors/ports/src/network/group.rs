@@ -101,7 +101,7 @@ impl GroupChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NetworkWish, ReachPolicy};
+    use crate::{NetworkRequest, ReachPolicy};
 
     #[test]
     fn a_group_reads_back_as_written_and_what_is_no_name_is_refused() {
@@ -123,16 +123,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_says_stay_leave_or_join_and_one_from_before_groups_says_stay() {
+    fn a_request_says_stay_leave_or_join_and_one_from_before_groups_says_stay() {
         let group: NetworkGroup = "a-b".parse().expect("a name");
         for change in [None, Some(GroupChange::Leave), Some(GroupChange::Join(group))] {
-            let wish = NetworkWish { group: change, ..NetworkWish::default() };
-            let json = serde_json::to_string(&wish).expect("serialises");
-            assert_eq!(serde_json::from_str::<NetworkWish>(&json).expect("reads back"), wish);
+            let request = NetworkRequest { group: change, ..NetworkRequest::default() };
+            let json = serde_json::to_string(&request).expect("serialises");
+            assert_eq!(serde_json::from_str::<NetworkRequest>(&json).expect("reads back"), request);
         }
         let old = r#"{"allow_internet":true,"allow_inter_vm":null,"allowed_ports":null,"egress_allow":null}"#;
-        let wish: NetworkWish = serde_json::from_str(old).expect("reads");
-        assert_eq!(wish, NetworkWish { allow_internet: Some(true), ..NetworkWish::default() });
+        let request: NetworkRequest = serde_json::from_str(old).expect("reads");
+        assert_eq!(
+            request,
+            NetworkRequest { allow_internet: Some(true), ..NetworkRequest::default() }
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use chrono::Utc;
 use hivekeep_kernel::{ErrorCode, Layer, ToolError, VolumeId, WorkspaceId};
 use hivekeep_kernel::{SessionId, codes};
 use hivekeep_ports::{
-    AttachedVolume, GitCredentials, InternalCall, MountedFolder, Tools, VolumeWish, Volumes,
+    AttachedVolume, GitCredentials, InternalCall, MountedFolder, Tools, VolumeRequest, Volumes,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -248,7 +248,7 @@ impl Volumes for ScriptedDaemon {
         &self,
         _: SessionId,
         _: WorkspaceId,
-        _: &[VolumeWish],
+        _: &[VolumeRequest],
     ) -> Result<Vec<AttachedVolume>, ToolError> {
         Ok(Vec::new())
     }

@@ -92,9 +92,9 @@ async fn what_fails_is_told_and_leaves_the_tree() {
 #[tokio::test]
 async fn a_credential_reaches_git_alone_and_servers_get_a_network() {
     let stage = Stage::open().await;
-    let mut wish = remote("app");
-    wish["credential"] = json!({ "username": "me", "token": "s3cr3t-token" });
-    let row = stage.good("clone", wish).await;
+    let mut request = remote("app");
+    request["credential"] = json!({ "username": "me", "token": "s3cr3t-token" });
+    let row = stage.good("clone", request).await;
     assert!(!row.to_string().contains("s3cr3t"));
     stage.done().await;
     stage.good("diff", of("app")).await;

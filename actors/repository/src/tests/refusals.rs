@@ -8,17 +8,17 @@ use super::stage::{Stage, of, remote};
 async fn what_cannot_be_bound_is_refused_and_leaves_nothing() {
     let stage = Stage::open().await;
     let with = |field: &str, value: serde_json::Value| {
-        let mut wish = remote("app");
-        wish[field] = value;
-        wish
+        let mut request = remote("app");
+        request[field] = value;
+        request
     };
-    for (wish, code) in [
+    for (request, code) in [
         (with("repo_url", json!("git@example.org:r")), "remote_unsupported"),
         (with("repo_url", json!("https://me:pw@example.org/r")), "invalid_input"),
         (with("auto_refresh", json!(true)), "auto_refresh_unsupported"),
         (with("credential_binding_id", json!("other.org")), "credential_unknown"),
     ] {
-        assert_eq!(stage.refused("clone", wish.clone()).await, code, "{wish}");
+        assert_eq!(stage.refused("clone", request.clone()).await, code, "{request}");
     }
     assert_eq!(stage.good("list", json!({})).await["total"], 0);
     assert!(stage.daemon.script().calls.is_empty());

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use hivekeep_kernel::{CallCx, TeamId, ToolError, WorkspaceId, fault_point};
-use hivekeep_ports::{GroupChange, NetworkMode, NetworkWish};
+use hivekeep_ports::{GroupChange, NetworkMode, NetworkRequest};
 use hivekeep_runtime::log::{Decision, Log};
 use serde::Deserialize;
 use serde_json::json;
@@ -194,18 +194,18 @@ async fn join_group(
     if shared.network.mode().await? != NetworkMode::Bridge {
         return Ok(());
     }
-    let wish = NetworkWish {
+    let request = NetworkRequest {
         group: Some(GroupChange::Join(status::group(team))),
         // Others are not let in by what a member was made of, or by a default.
         allow_inter_vm: Some(false),
-        ..NetworkWish::default()
+        ..NetworkRequest::default()
     };
     let has_place = |id: &WorkspaceId| shared.network.view(*id).is_some();
     let placed: Vec<_> = members.iter().copied().filter(has_place).collect();
     let joins = placed.into_iter().map(|id| {
-        let wish = wish.clone();
+        let request = request.clone();
         async move {
-            shared.network.set_policy(id, wish).await?;
+            shared.network.set_policy(id, request).await?;
             fault_point!("team.after_join");
             Ok(())
         }

@@ -3,7 +3,7 @@
 use std::{os::unix::fs::symlink, path::PathBuf};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_ports::VolumeWish;
+use hivekeep_ports::VolumeRequest;
 use serde_json::{Value, json};
 
 use super::stage::Stage;
@@ -12,8 +12,9 @@ use crate::Options;
 /// Root of the volume `v`, as a workspace has it.
 async fn mounted(stage: &Stage) -> PathBuf {
     stage.make("v", 16).await;
-    let wish = VolumeWish { volume: "v".to_owned(), path: "/data".to_owned(), read_only: false };
-    let attached = stage.volumes().attach(stage.rig().session, WorkspaceId::new(), &[wish]);
+    let request =
+        VolumeRequest { volume: "v".to_owned(), path: "/data".to_owned(), read_only: false };
+    let attached = stage.volumes().attach(stage.rig().session, WorkspaceId::new(), &[request]);
     stage.volumes().mount(&attached.expect("attached")).await.expect("mounted").remove(0).folder
 }
 

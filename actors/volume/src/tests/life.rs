@@ -4,7 +4,7 @@ use std::{os::unix::fs::MetadataExt, sync::Arc};
 
 use chrono::{TimeDelta, Utc};
 use hivekeep_kernel::{CallCx, Progress, SessionId, WorkspaceId};
-use hivekeep_ports::{LateTools, VolumeWish, Volumes};
+use hivekeep_ports::{LateTools, VolumeRequest, Volumes};
 use hivekeep_runtime::Daemon;
 use hivekeep_store::Journal;
 use hivekeep_testkit::context;
@@ -18,8 +18,8 @@ use crate::{
     volumes::VolumeService,
 };
 
-fn wish(volume: &str) -> VolumeWish {
-    VolumeWish { volume: volume.to_owned(), path: "/data".to_owned(), read_only: false }
+fn request(volume: &str) -> VolumeRequest {
+    VolumeRequest { volume: volume.to_owned(), path: "/data".to_owned(), read_only: false }
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn a_volume_is_its_users_alone_and_within_its_limits() {
         assert_eq!(refused.code, "volume_not_found", "{tool}");
     }
     let workspace = WorkspaceId::new();
-    let attached = stage.volumes().attach(stage.other, workspace, &[wish("mine")]);
+    let attached = stage.volumes().attach(stage.other, workspace, &[request("mine")]);
     assert_eq!(attached.expect_err("another's").code, "volume_not_found");
     let over = stage.as_session(stage.over, "volume.list", json!({})).await.expect_err("over");
     assert_eq!(over.code, "volume_user_unknown");
@@ -88,7 +88,7 @@ async fn what_is_attached_is_not_deleted_also_by_the_next_daemon() {
     let Some(mut stage) = Stage::open(Options::default()).await else { return };
     let id = stage.make("v", 16).await["id"].clone();
     let (session, workspace) = (stage.rig().session, WorkspaceId::new());
-    let attached = stage.volumes().attach(session, workspace, &[wish("v")]).expect("attached");
+    let attached = stage.volumes().attach(session, workspace, &[request("v")]).expect("attached");
     let folders = stage.volumes().mount(&attached).await.expect("mounted");
     std::fs::write(folders[0].folder.join("from-a-guest"), "x").expect("written");
     let deletion = json!({ "volume_id": "v" });
@@ -178,7 +178,7 @@ async fn time_ends_what_no_workspace_has_and_idle_mounts() {
         let input = VolumeCreate { label: label.to_owned(), size_limit_bytes: 1, ttl_hours };
         service.clone().create(cx(), input).await.expect(label);
     }
-    let attached = service.attach(session, workspace, &[wish("used")]).expect("attached");
+    let attached = service.attach(session, workspace, &[request("used")]).expect("attached");
     let now = Utc::now();
     // Not before it is known what workspaces have.
     service.tend(now + TimeDelta::hours(2)).await;
@@ -192,7 +192,7 @@ async fn time_ends_what_no_workspace_has_and_idle_mounts() {
     assert_eq!(loops_below(home.0.path()).len(), 1, "what nothing uses is unmounted");
     service.tend(now + TimeDelta::hours(2)).await;
     assert_eq!(list().await, ["used", "day", "kept"]);
-    let late = service.attach(session, WorkspaceId::new(), &[wish("day"), wish("hour")]);
+    let late = service.attach(session, WorkspaceId::new(), &[request("day"), request("hour")]);
     assert_eq!(late.expect_err("expired").code, "volume_not_found");
     service.set(workspace, &[]);
     service.tend(now + TimeDelta::hours(2)).await;

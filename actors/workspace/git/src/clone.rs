@@ -24,7 +24,7 @@ const CLOSED: &str =
 const SPARSE_BYTES: u64 = 64 * 1024;
 
 /// Validated parameters of a clone.
-pub struct CloneWish {
+pub struct CloneRequest {
     pub url: GitUrl,
     pub login: Option<Login>,
     /// Absolute path of the destination.
@@ -36,7 +36,7 @@ pub struct CloneWish {
     pub timeout: Duration,
 }
 
-impl CloneWish {
+impl CloneRequest {
     /// # Errors
     ///
     /// `invalid_input` for an invalid branch, depth or folder.
@@ -54,17 +54,17 @@ impl CloneWish {
 /// # Errors
 /// `destination_not_empty`, `permission_denied`, `authentication_required`, `authentication_failed`,
 /// `branch_not_found`, `git_clone_failed`.
-pub async fn clone(mut git: Git, wish: CloneWish) -> Result<GitCloned, ToolError> {
-    free(&git, &wish.path).await?;
-    clone_anew(&mut git, &wish).await?;
-    let git = git.at(wish.path.clone());
+pub async fn clone(mut git: Git, request: CloneRequest) -> Result<GitCloned, ToolError> {
+    free(&git, &request.path).await?;
+    clone_anew(&mut git, &request).await?;
+    let git = git.at(request.path.clone());
     Ok(GitCloned {
         success: true,
         commit_sha: git.head().await?,
         branch: git.branch().await?,
-        path: wish.path,
-        url: wish.url.plain().to_owned(),
-        depth: wish.depth,
+        path: request.path,
+        url: request.url.plain().to_owned(),
+        depth: request.depth,
     })
 }
 
@@ -73,12 +73,12 @@ pub async fn clone(mut git: Git, wish: CloneWish) -> Result<GitCloned, ToolError
 ///
 /// # Errors
 /// See [`clone`].
-pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError> {
-    if let Some(secret) = wish.url.secret() {
+pub async fn clone_anew(git: &mut Git, request: &CloneRequest) -> Result<(), ToolError> {
+    if let Some(secret) = request.url.secret() {
         git.hider.add(&secret);
     }
     if let Some(user) = git.user() {
-        let closed = script(git, user, [CLOSED, "sh", &wish.path]).await;
+        let closed = script(git, user, [CLOSED, "sh", &request.path]).await;
         if !closed.is_empty() {
             let message = format!("user {user} may not write in {closed}");
             return Err(ToolError::new(Layer::Guest, codes::PERMISSION_DENIED, message).next(
@@ -86,23 +86,23 @@ pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError
             ));
         }
     }
-    let depth = wish.depth.map(|depth| format!("--depth={depth}"));
-    let branch = wish.branch.as_ref().map(|branch| format!("--branch={branch}"));
+    let depth = request.depth.map(|depth| format!("--depth={depth}"));
+    let branch = request.branch.as_ref().map(|branch| format!("--branch={branch}"));
     let mut args = vec!["clone", "--no-progress"];
     args.extend(depth.as_deref());
     args.extend(branch.as_deref());
-    args.extend((!wish.sparse_paths.is_empty()).then_some("--sparse"));
-    args.extend(["--", wish.url.plain(), &wish.path]);
-    let (done, asked) = git.ask(&args, wish.login.as_ref(), wish.timeout).await?;
+    args.extend((!request.sparse_paths.is_empty()).then_some("--sparse"));
+    args.extend(["--", request.url.plain(), &request.path]);
+    let (done, asked) = git.ask(&args, request.login.as_ref(), request.timeout).await?;
     if !done.ok() {
-        return Err(failure(git, wish, &done, &asked).await);
+        return Err(failure(git, request, &done, &asked).await);
     }
-    if wish.sparse_paths.is_empty() {
+    if request.sparse_paths.is_empty() {
         return Ok(());
     }
-    let mut args = vec!["-C", &wish.path, "sparse-checkout", "set", "--cone"];
-    args.extend(wish.sparse_paths.iter().map(String::as_str));
-    let set = git.run_for(&args, wish.timeout, SPARSE_BYTES).await?;
+    let mut args = vec!["-C", &request.path, "sparse-checkout", "set", "--cone"];
+    args.extend(request.sparse_paths.iter().map(String::as_str));
+    let set = git.run_for(&args, request.timeout, SPARSE_BYTES).await?;
     if set.ok() {
         return Ok(());
     }
@@ -144,30 +144,30 @@ async fn free(git: &Git, path: &str) -> Result<(), ToolError> {
 
 async fn failure(
     git: &mut Git,
-    wish: &CloneWish,
+    request: &CloneRequest,
     done: &GitDone,
     asked: &AuthenticationRecord,
 ) -> ToolError {
     if let Some(error) = git.not_let_in(done, asked) {
         return error;
     }
-    if let Some(branch) = &wish.branch
-        && lacks(git, wish, branch).await
+    if let Some(branch) = &request.branch
+        && lacks(git, request, branch).await
     {
-        let message = format!("{} has no branch or tag `{branch}`", wish.url.plain());
+        let message = format!("{} has no branch or tag `{branch}`", request.url.plain());
         return git
             .failed(codes::BRANCH_NOT_FOUND, message, done)
             .next("leave `branch` out for the repository's own, or give one that it has");
     }
-    let message = format!("{} could not be cloned", wish.url.plain());
+    let message = format!("{} could not be cloned", request.url.plain());
     git.failed(codes::GIT_CLONE_FAILED, message, done)
         .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
 }
 
 /// True if the server answers and has no such branch, which git reports by an exit code of its own.
-async fn lacks(git: &mut Git, wish: &CloneWish, branch: &str) -> bool {
+async fn lacks(git: &mut Git, request: &CloneRequest, branch: &str) -> bool {
     let (head, tag) = (format!("refs/heads/{branch}"), format!("refs/tags/{branch}"));
-    let args = ["ls-remote", "--exit-code", "--", wish.url.plain(), &head, &tag];
-    let looked = git.ask(&args, wish.login.as_ref(), LOOK).await;
+    let args = ["ls-remote", "--exit-code", "--", request.url.plain(), &head, &tag];
+    let looked = git.ask(&args, request.login.as_ref(), LOOK).await;
     looked.is_ok_and(|(done, _)| done.exit_code == 2)
 }

@@ -17,14 +17,14 @@ const OUTPUT_BYTES: u64 = 256 * 1024;
 const NAMED: usize = 50;
 
 /// Parameters of a commit.
-pub struct CommitWish {
+pub struct CommitRequest {
     pub message: String,
     pub add_all: bool,
     pub author_name: Option<String>,
     pub author_email: Option<String>,
 }
 
-impl CommitWish {
+impl CommitRequest {
     /// # Errors
     ///
     /// `invalid_input`.
@@ -56,9 +56,9 @@ impl CommitWish {
 /// # Errors
 /// `not_a_repository` and similar, `identity_missing`, `conflicts_unresolved`, `commit_refused` by
 /// a hook, `git_commit_failed`.
-pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, ToolError> {
+pub async fn commit(mut git: Git, request: CommitRequest) -> Result<GitCommitted, ToolError> {
     git.check_work_tree().await?;
-    if let Some((name, email)) = wish.author()? {
+    if let Some((name, email)) = request.author()? {
         for (variable, value) in [
             ("GIT_AUTHOR_NAME", name),
             ("GIT_AUTHOR_EMAIL", email),
@@ -69,7 +69,7 @@ pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, Tool
         }
     }
     resolved(&git).await?;
-    if wish.add_all {
+    if request.add_all {
         let added = git.run_for(&["add", "--all"], LIMIT, OUTPUT_BYTES).await?;
         if !added.ok() {
             return Err(git.failed(
@@ -86,7 +86,7 @@ pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, Tool
         return committed(&git, CommitStatus::NothingToCommit, String::new()).await;
     }
     identified(&git).await?;
-    let message = format!("--message={}", wish.message);
+    let message = format!("--message={}", request.message);
     let done = git.run_for(&["commit", "--no-edit", &message], LIMIT, OUTPUT_BYTES).await?;
     match done.exit_code {
         0 => {

@@ -14,7 +14,7 @@ use crate::{api::GitFetched, codes};
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Parameters of a fetch.
-pub struct FetchWish {
+pub struct FetchRequest {
     pub remote: String,
     /// Ref to fetch; `None` fetches what the remote is configured for.
     pub what: Option<FetchRef>,
@@ -57,7 +57,7 @@ impl FetchRef {
     }
 }
 
-impl FetchWish {
+impl FetchRequest {
     /// # Errors
     ///
     /// `invalid_input`.
@@ -85,33 +85,34 @@ impl FetchWish {
 pub async fn fetch(
     mut git: Git,
     options: &GitOptions,
-    wish: FetchWish,
+    request: FetchRequest,
 ) -> Result<GitFetched, ToolError> {
     git.check_work_tree().await?;
-    let address = push::address(&git, &wish.remote, &[]).await?;
-    let given = wish.credential.as_ref();
-    let login = push::login(&mut git, options, &wish.remote, given, &address)?;
-    let depth = wish.depth.map(|depth| format!("--depth={depth}"));
-    let refspec = wish.what.as_ref().map(|what| what.refspec(&wish.remote, wish.keep_refs));
+    let address = push::address(&git, &request.remote, &[]).await?;
+    let given = request.credential.as_ref();
+    let login = push::login(&mut git, options, &request.remote, given, &address)?;
+    let depth = request.depth.map(|depth| format!("--depth={depth}"));
+    let refspec =
+        request.what.as_ref().map(|what| what.refspec(&request.remote, request.keep_refs));
     let mut args = vec!["fetch", "--no-progress", "--no-recurse-submodules"];
     args.extend(depth.as_deref());
-    if wish.keep_refs {
+    if request.keep_refs {
         args.extend(["--refmap=", "--no-tags"]);
     }
-    args.extend(["--", wish.remote.as_str()]);
+    args.extend(["--", request.remote.as_str()]);
     args.extend(refspec.as_deref());
-    let (done, asked) = git.ask(&args, login.as_ref(), wish.timeout).await?;
+    let (done, asked) = git.ask(&args, login.as_ref(), request.timeout).await?;
     if !done.ok() {
-        return Err(failure(&mut git, &wish, login.as_ref(), &done, &asked).await);
+        return Err(failure(&mut git, &request, login.as_ref(), &done, &asked).await);
     }
     const FETCHED: [&str; 4] = ["rev-parse", "--quiet", "--verify", "FETCH_HEAD^{commit}"];
     let commit_sha = git.line(&FETCHED).await?;
-    Ok(GitFetched { success: true, remote: wish.remote, commit_sha, output: git.said(&done) })
+    Ok(GitFetched { success: true, remote: request.remote, commit_sha, output: git.said(&done) })
 }
 
 async fn failure(
     git: &mut Git,
-    wish: &FetchWish,
+    request: &FetchRequest,
     login: Option<&super::Login>,
     done: &GitDone,
     asked: &AuthenticationRecord,
@@ -119,8 +120,8 @@ async fn failure(
     if let Some(error) = git.not_let_in(done, asked) {
         return error;
     }
-    let remote = &wish.remote;
-    if let Some(name) = wish.what.as_ref().and_then(FetchRef::listed) {
+    let remote = &request.remote;
+    if let Some(name) = request.what.as_ref().and_then(FetchRef::listed) {
         // Git reports by an exit code of its own that the server answers and has no such ref.
         let args = ["ls-remote", "--exit-code", "--", remote, &name];
         let looked = git.ask(&args, login, LOOK).await;

@@ -28,16 +28,16 @@ use hivekeep_kernel::{ErrorCode, ToolError};
 use hivekeep_ports::GitCredentials;
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-pub use clone::{CloneWish, clone, clone_anew};
-pub use commit::{CommitWish, commit};
+pub use clone::{CloneRequest, clone, clone_anew};
+pub use commit::{CommitRequest, commit};
 pub use credentials::{CallCredential, GitOptions, HostCredential, Login};
-pub use fetch::{FetchRef, FetchWish, fetch};
+pub use fetch::{FetchRef, FetchRequest, fetch};
 pub use names::path;
-pub use push::{PushWish, push};
+pub use push::{PushRequest, push};
 pub use redact::SecretRedactor;
 pub use repo::Git;
 pub use run::AuthenticationRecord;
-pub use status::{DiffWish, diff, status};
+pub use status::{DiffRequest, diff, status};
 pub use url::GitUrl;
 
 /// Family without an actor that offers [`GitOptions`], and [`GitCredentials`], to the crate that serves the tools.

@@ -46,7 +46,7 @@ const AT_ONCE: usize = 4;
 
 /// Parameters of a merge.
 #[derive(Debug, Clone)]
-pub struct MergeWish {
+pub struct MergeRequest {
     /// Path of the repository, the same in all workspaces.
     pub path: String,
     /// Strategy of the merge.
@@ -75,7 +75,7 @@ pub struct MergeSide {
 /// Fails when nothing could be tried, or the result could not be landed on the target's branch:
 /// then the target is unchanged. A failed source is part of the result.
 pub async fn merge(
-    wish: &MergeWish,
+    request: &MergeRequest,
     running: &RunningMerge,
     target: &MergeSide,
     sources: &[MergeSide],
@@ -83,12 +83,12 @@ pub async fn merge(
     progress: &Progress,
 ) -> Result<MergeResult, ToolError> {
     let way = target.repository.as_ref().map_err(Clone::clone)?;
-    let repo = Repo::open(&**way, &wish.path).await?;
+    let repo = Repo::open(&**way, &request.path).await?;
     let interrupted = leftovers::remove_all(&repo, running).await?;
     repo.idle().await?;
     let head = repo.head().await?;
-    let attempt = Attempt { wish, running, target: &repo, sources, spool, progress };
-    let outcome = attempt.run(Report::new(wish, target, head, interrupted)).await;
+    let attempt = Attempt { request, running, target: &repo, sources, spool, progress };
+    let outcome = attempt.run(Report::new(request, target, head, interrupted)).await;
     way.see_it_through();
     if let Err(error) = leftovers::remove_own(&repo, running).await {
         tracing::warn!(merge = running.id, %error, "leftovers of a merge stay until the next one");
@@ -98,7 +98,7 @@ pub async fn merge(
 
 /// Merge in progress.
 struct Attempt<'a> {
-    wish: &'a MergeWish,
+    request: &'a MergeRequest,
     running: &'a RunningMerge,
     target: &'a Repo<'a>,
     sources: &'a [MergeSide],
@@ -125,7 +125,7 @@ impl Attempt<'_> {
             }
         }
         drop(collected);
-        if report.may_land(self.wish.keep_going) {
+        if report.may_land(self.request.keep_going) {
             let to = scratch.head().await?;
             self.target.way.see_it_through();
             land_if_needed(self.target, self.running, &from, &to).await?;
@@ -150,7 +150,7 @@ impl Attempt<'_> {
     async fn collect(&self, source: &MergeSide, sample: &[String]) -> Collected {
         match &source.repository {
             Ok(way) => {
-                collect(&**way, self.wish, self.running, &source.name, sample, self.spool).await
+                collect(&**way, self.request, self.running, &source.name, sample, self.spool).await
             }
             Err(error) => {
                 Collected { uncommitted: Vec::new(), committed: None, commits: Err(error.clone()) }
@@ -210,7 +210,7 @@ impl Attempt<'_> {
         tip: &str,
     ) -> Tried<(Applied, Option<Branch>)> {
         let alone = |tried: Result<Applied, Failure>| tried.map(|applied| (applied, None));
-        match self.wish.strategy {
+        match self.request.strategy {
             MergeStrategy::Sequential => Ok(alone(replay::in_a_line(scratch, tip).await?)),
             MergeStrategy::CherryPick => Ok(alone(replay::in_shape(scratch, tip).await?)),
             MergeStrategy::BranchPerSource => {
@@ -219,7 +219,7 @@ impl Attempt<'_> {
                     Err(failure) => return Ok(Err(failure)),
                 };
                 let own = format!("Merge workspace '{}'", source.name);
-                let message = self.wish.commit_message.as_deref().unwrap_or(&own);
+                let message = self.request.commit_message.as_deref().unwrap_or(&own);
                 let joined = join::join(scratch, tip, message).await?;
                 Ok(joined.map(|applied| (applied, Some(branch))))
             }

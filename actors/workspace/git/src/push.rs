@@ -12,7 +12,7 @@ use crate::url;
 use crate::{CallCredential, Git, GitOptions, GitUrl, Login};
 
 /// Parameters of a push.
-pub struct PushWish {
+pub struct PushRequest {
     pub remote: String,
     pub branch: Option<String>,
     pub force: bool,
@@ -21,7 +21,7 @@ pub struct PushWish {
     pub timeout: Duration,
 }
 
-impl PushWish {
+impl PushRequest {
     /// # Errors
     ///
     /// `invalid_input`.
@@ -40,28 +40,28 @@ impl PushWish {
 pub async fn push(
     mut git: Git,
     options: &GitOptions,
-    wish: PushWish,
+    request: PushRequest,
 ) -> Result<GitPushed, ToolError> {
     git.check_work_tree().await?;
-    let branch = named(&git, wish.branch.as_deref()).await?;
-    let address = address(&git, &wish.remote, &["--push"]).await?;
-    let given = wish.credential.as_ref();
-    let login = login(&mut git, options, &wish.remote, given, &address)?;
+    let branch = named(&git, request.branch.as_deref()).await?;
+    let address = address(&git, &request.remote, &["--push"]).await?;
+    let given = request.credential.as_ref();
+    let login = login(&mut git, options, &request.remote, given, &address)?;
     let refs = format!("refs/heads/{branch}:refs/heads/{branch}");
     let mut args = vec!["push", "--porcelain", "--no-progress"];
-    args.extend(wish.force.then_some("--force"));
-    args.extend(wish.set_upstream.then_some("--set-upstream"));
-    args.extend(["--", wish.remote.as_str(), refs.as_str()]);
-    let (done, asked) = git.ask(&args, login.as_ref(), wish.timeout).await?;
+    args.extend(request.force.then_some("--force"));
+    args.extend(request.set_upstream.then_some("--set-upstream"));
+    args.extend(["--", request.remote.as_str(), refs.as_str()]);
+    let (done, asked) = git.ask(&args, login.as_ref(), request.timeout).await?;
     let stdout = git.hider.words(&done.stdout);
     let refs = read(&stdout);
     if !done.ok() {
-        return Err(failure(&git, &wish.remote, &branch, &done, &asked, &refs));
+        return Err(failure(&git, &request.remote, &branch, &done, &asked, &refs));
     }
     let up_to_date = !refs.is_empty() && refs.iter().all(|it| it.status == "up_to_date");
     Ok(GitPushed {
         success: true,
-        remote: wish.remote,
+        remote: request.remote,
         branch,
         status: if up_to_date { "up_to_date" } else { "pushed" }.to_owned(),
         output: [git.said(&done), stdout].join("\n").trim().to_owned(),

@@ -173,14 +173,14 @@ const MAX_DIFF_BYTES: u64 = 2 * 1024 * 1024;
 const MARGIN_BYTES: u64 = 20 * 1024;
 
 /// Parameters of a diff.
-pub struct DiffWish {
+pub struct DiffRequest {
     pub staged: bool,
     pub stat: bool,
     pub file_path: Option<String>,
     pub max_bytes: u64,
 }
 
-impl DiffWish {
+impl DiffRequest {
     /// # Errors
     ///
     /// `invalid_input`.
@@ -202,31 +202,31 @@ impl DiffWish {
 ///
 /// # Errors
 /// `not_a_repository` and similar; `git_diff_failed`.
-pub async fn diff(git: &Git, wish: DiffWish) -> Result<GitDiffed, ToolError> {
+pub async fn diff(git: &Git, request: DiffRequest) -> Result<GitDiffed, ToolError> {
     git.check_work_tree().await?;
     let mut args = vec!["diff", "--no-color", "--no-ext-diff"];
-    args.extend(wish.staged.then_some("--cached"));
-    args.push(if wish.stat { "--stat=200" } else { "--patch" });
+    args.extend(request.staged.then_some("--cached"));
+    args.push(if request.stat { "--stat=200" } else { "--patch" });
     args.push("--");
-    args.extend(wish.file_path.as_deref());
-    let done = git.run_for(&args, LIMIT, wish.max_bytes + MARGIN_BYTES).await?;
+    args.extend(request.file_path.as_deref());
+    let done = git.run_for(&args, LIMIT, request.max_bytes + MARGIN_BYTES).await?;
     if !done.ok() {
         return Err(git
             .failed(codes::GIT_DIFF_FAILED, "git could not tell what differs", &done)
             .next("git's output says why"));
     }
-    Ok(shown(git, &done.stdout, done.stdout_bytes, &wish))
+    Ok(shown(git, &done.stdout, done.stdout_bytes, &request))
 }
 
-fn shown(git: &Git, bytes: &[u8], total_bytes: u64, wish: &DiffWish) -> GitDiffed {
+fn shown(git: &Git, bytes: &[u8], total_bytes: u64, request: &DiffRequest) -> GitDiffed {
     let (text, redacted) = git.hider.text(&String::from_utf8_lossy(bytes));
-    let most = usize::try_from(wish.max_bytes).unwrap_or(usize::MAX);
+    let most = usize::try_from(request.max_bytes).unwrap_or(usize::MAX);
     let kept = &text.as_bytes()[..text.len().min(most)];
     let truncated = kept.len() < text.len() || total_bytes > bytes.len() as u64;
     let kept_bytes = kept.len() as u64;
     let of = if truncated { total_bytes.max(kept_bytes + 1) } else { kept_bytes };
     let diff = capped_text(kept, of).text;
-    GitDiffed { diff, truncated, stat: wish.stat, total_bytes, redacted }
+    GitDiffed { diff, truncated, stat: request.stat, total_bytes, redacted }
 }
 
 #[cfg(test)]

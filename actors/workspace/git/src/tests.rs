@@ -29,12 +29,12 @@ async fn cloned_as(
     url: &str,
     path: &str,
     given: Option<&CallCredential>,
-    change: impl FnOnce(&mut CloneWish),
+    change: impl FnOnce(&mut CloneRequest),
 ) -> Result<GitCloned, ToolError> {
     let url = GitUrl::parse(url)?;
     let login = GitOptions::default().login_for(&url, given)?;
     let path = guest.path(path);
-    let mut wish = CloneWish {
+    let mut request = CloneRequest {
         url,
         login,
         path,
@@ -43,23 +43,23 @@ async fn cloned_as(
         sparse_paths: Vec::new(),
         timeout: LIMIT,
     };
-    change(&mut wish);
-    clone(guest.git("/"), wish).await
+    change(&mut request);
+    clone(guest.git("/"), request).await
 }
 
 async fn committed(guest: &Guest, path: &str, message: &str) -> Result<GitCommitted, ToolError> {
-    let wish = CommitWish {
+    let request = CommitRequest {
         message: message.to_owned(),
         add_all: true,
         author_name: Some("An Author".to_owned()),
         author_email: Some("author@example.org".to_owned()),
     };
-    wish.check()?;
-    commit(guest.git(&guest.path(path)), wish).await
+    request.check()?;
+    commit(guest.git(&guest.path(path)), request).await
 }
 
-fn wish() -> PushWish {
-    PushWish {
+fn request() -> PushRequest {
+    PushRequest {
         remote: "origin".to_owned(),
         branch: None,
         force: false,
@@ -69,20 +69,21 @@ fn wish() -> PushWish {
     }
 }
 
-async fn pushed(guest: &Guest, path: &str, wish: PushWish) -> Result<GitPushed, ToolError> {
-    wish.check()?;
-    push(guest.git(&guest.path(path)), &GitOptions::default(), wish).await
+async fn pushed(guest: &Guest, path: &str, request: PushRequest) -> Result<GitPushed, ToolError> {
+    request.check()?;
+    push(guest.git(&guest.path(path)), &GitOptions::default(), request).await
 }
 
 async fn differs(
     guest: &Guest,
     path: &str,
-    change: impl FnOnce(&mut DiffWish),
+    change: impl FnOnce(&mut DiffRequest),
 ) -> Result<GitDiffed, ToolError> {
-    let mut wish = DiffWish { staged: false, stat: false, file_path: None, max_bytes: 65_536 };
-    change(&mut wish);
-    wish.check()?;
-    diff(&guest.git(&guest.path(path)), wish).await
+    let mut request =
+        DiffRequest { staged: false, stat: false, file_path: None, max_bytes: 65_536 };
+    change(&mut request);
+    request.check()?;
+    diff(&guest.git(&guest.path(path)), request).await
 }
 
 fn given(token: &str) -> CallCredential {
@@ -117,13 +118,14 @@ async fn a_repository_is_cloned_changed_committed_and_pushed() {
 
     let unstaged = differs(&guest, "a", |_| {}).await.unwrap();
     assert!(unstaged.diff.contains("+two") && !unstaged.truncated, "{}", unstaged.diff);
-    let staged = differs(&guest, "a", |wish| wish.staged = true).await.unwrap();
+    let staged = differs(&guest, "a", |request| request.staged = true).await.unwrap();
     assert!(staged.diff.contains("rename to new name"), "{}", staged.diff);
-    let table = differs(&guest, "a", |wish| wish.stat = true).await.unwrap();
+    let table = differs(&guest, "a", |request| request.stat = true).await.unwrap();
     assert!(table.stat && table.diff.contains("1 file changed"), "{}", table.diff);
-    let other = differs(&guest, "a", |wish| wish.file_path = Some("-n".into())).await.unwrap();
+    let other =
+        differs(&guest, "a", |request| request.file_path = Some("-n".into())).await.unwrap();
     assert_eq!(other.diff, "");
-    let cut = differs(&guest, "a", |wish| wish.max_bytes = 20).await.unwrap();
+    let cut = differs(&guest, "a", |request| request.max_bytes = 20).await.unwrap();
     assert!(cut.truncated && cut.diff.contains("20 of"), "{}", cut.diff);
 
     let done = committed(&guest, "a", "--amend is a message; $(touch oops) `id`").await.unwrap();
@@ -143,10 +145,10 @@ async fn a_repository_is_cloned_changed_committed_and_pushed() {
         (CommitStatus::NothingToCommit, Some(sha.clone()))
     );
 
-    let done = pushed(&guest, "a", wish()).await.unwrap();
+    let done = pushed(&guest, "a", request()).await.unwrap();
     assert_eq!((done.status.as_str(), done.refs[0].status.as_str()), ("pushed", "fast_forward"));
     assert_eq!(guest.sh("git -C bare.git rev-parse main").trim(), sha);
-    let done = pushed(&guest, "a", wish()).await.unwrap();
+    let done = pushed(&guest, "a", request()).await.unwrap();
     assert_eq!(done.status, "up_to_date");
     assert_eq!(guest.sh("git -C bare.git fsck 2>&1; git -C a fsck 2>&1").trim(), "");
 }
@@ -160,32 +162,32 @@ async fn what_git_refuses_has_a_code_of_its_own() {
         cloned(&guest, &url, name).await.unwrap();
         guest.sh(&format!("cd {name}; echo {name} > told; git commit -qam {name}"));
     }
-    pushed(&guest, "a", wish()).await.unwrap();
-    let behind = pushed(&guest, "b", wish()).await.unwrap_err();
+    pushed(&guest, "a", request()).await.unwrap();
+    let behind = pushed(&guest, "b", request()).await.unwrap_err();
     assert_eq!(behind.code, "non_fast_forward", "{behind:?}");
     let code = |error: ToolError| error.code.into_owned();
-    let push_of = async |change: fn(&mut PushWish)| {
-        let mut wish = wish();
-        change(&mut wish);
-        pushed(&guest, "b", wish).await.map(|done| done.refs[0].status.clone()).map_err(code)
+    let push_of = async |change: fn(&mut PushRequest)| {
+        let mut request = request();
+        change(&mut request);
+        pushed(&guest, "b", request).await.map(|done| done.refs[0].status.clone()).map_err(code)
     };
     assert_eq!(
-        push_of(|wish| wish.remote = "upstream".into()).await.unwrap_err(),
+        push_of(|request| request.remote = "upstream".into()).await.unwrap_err(),
         "remote_not_found"
     );
     assert_eq!(
-        push_of(|wish| wish.branch = Some("absent".into())).await.unwrap_err(),
+        push_of(|request| request.branch = Some("absent".into())).await.unwrap_err(),
         "branch_not_found"
     );
     assert_eq!(
-        push_of(|wish| wish.branch = Some("--all".into())).await.unwrap_err(),
+        push_of(|request| request.branch = Some("--all".into())).await.unwrap_err(),
         "invalid_input"
     );
     assert_eq!(
-        push_of(|wish| wish.remote = "--exec=id".into()).await.unwrap_err(),
+        push_of(|request| request.remote = "--exec=id".into()).await.unwrap_err(),
         "invalid_input"
     );
-    assert_eq!(push_of(|wish| wish.force = true).await.unwrap(), "forced");
+    assert_eq!(push_of(|request| request.force = true).await.unwrap(), "forced");
 
     guest.sh("cd b; git fetch -q; git update-ref refs/remotes/origin/main HEAD~1; git reset -q --hard HEAD~1; \
               echo c > told; git commit -qam c; git merge -q origin/other >/dev/null; git checkout -qb side HEAD~1; \
@@ -226,7 +228,7 @@ async fn a_commit_needs_somebody_and_a_clone_what_it_clones() {
     guest.sh("echo z > a/told; git config --global --unset user.email; \
          git config --global user.useConfigOnly true");
     let nobody =
-        CommitWish { message: "m".into(), add_all: true, author_name: None, author_email: None };
+        CommitRequest { message: "m".into(), add_all: true, author_name: None, author_email: None };
     let unknown = commit(guest.git(&guest.path("a")), nobody).await.unwrap_err();
     assert_eq!(unknown.code, "identity_missing");
     let absent = format!("file://{}", guest.path("absent.git"));
@@ -237,7 +239,7 @@ async fn a_commit_needs_somebody_and_a_clone_what_it_clones() {
     );
     let branch = |name: &str| {
         let name = name.to_owned();
-        move |wish: &mut CloneWish| wish.branch = Some(name)
+        move |request: &mut CloneRequest| request.branch = Some(name)
     };
     let refused = cloned_as(&guest, &url, "c", None, branch("absent")).await.unwrap_err();
     assert_eq!(refused.code, "branch_not_found");
@@ -278,16 +280,17 @@ async fn a_credential_reaches_the_server_and_is_nowhere_else() {
 
     guest.sh("cd a; git config credential.helper 'store'; git config credential.http://127.0.0.1.helper store; \
               echo two >> told; git commit -qam two");
-    let refused = pushed(&guest, "a", wish()).await.unwrap_err();
+    let refused = pushed(&guest, "a", request()).await.unwrap_err();
     assert_eq!(refused.code, "authentication_required", "{refused:?}");
-    let refused = pushed(&guest, "a", PushWish { credential: Some(given("tok-wrong")), ..wish() });
+    let refused =
+        pushed(&guest, "a", PushRequest { credential: Some(given("tok-wrong")), ..request() });
     assert_eq!(refused.await.unwrap_err().code, "authentication_failed");
     let elsewhere = CallCredential { host: Some("example.org".into()), ..given(TOKEN) };
-    let refused = pushed(&guest, "a", PushWish { credential: Some(elsewhere), ..wish() });
+    let refused = pushed(&guest, "a", PushRequest { credential: Some(elsewhere), ..request() });
     assert_eq!(refused.await.unwrap_err().code, "credential_for_another_server");
     let here = CallCredential { host: Some(format!("http://{}", server.address)), ..given(TOKEN) };
-    let wish = PushWish { credential: Some(here), set_upstream: true, ..wish() };
-    let done = pushed(&guest, "a", wish).await.unwrap();
+    let request = PushRequest { credential: Some(here), set_upstream: true, ..request() };
+    let done = pushed(&guest, "a", request).await.unwrap();
     assert_eq!(done.status, "pushed");
     assert!(done.output.contains("your token is *** or ***"), "{}", done.output);
     let head = guest.sh("git -C a rev-parse HEAD");
@@ -324,7 +327,7 @@ async fn a_credential_that_is_configured_is_used_for_its_server_alone() {
         let url = GitUrl::parse(&server.url("bare.git")).unwrap();
         let login = options.login_for(&url, None).unwrap();
         let path = guest.path(name);
-        let wish = CloneWish {
+        let request = CloneRequest {
             url,
             login,
             path,
@@ -333,7 +336,7 @@ async fn a_credential_that_is_configured_is_used_for_its_server_alone() {
             sparse_paths: Vec::new(),
             timeout: LIMIT,
         };
-        let outcome = clone(guest.git("/"), wish).await;
+        let outcome = clone(guest.git("/"), request).await;
         assert_eq!(outcome.is_ok(), expected, "{outcome:?}");
         if expected {
             guest.sh(&format!(
@@ -342,11 +345,11 @@ async fn a_credential_that_is_configured_is_used_for_its_server_alone() {
                  cp .git/hooks/pre-push ../monitor; chmod +x .git/hooks/pre-push ../monitor; \
                  git config core.fsmonitor $PWD/../monitor; rm -f ../ran"
             ));
-            let done = push(guest.git(&guest.path(name)), options, self::wish()).await.unwrap();
+            let done = push(guest.git(&guest.path(name)), options, self::request()).await.unwrap();
             assert_eq!(done.status, "pushed");
             // A hook could ask for the operator's token as git does.
             assert!(!Path::new(&guest.path("ran")).exists(), "a hook ran");
-            let theirs = PushWish { credential: Some(given(TOKEN)), ..self::wish() };
+            let theirs = PushRequest { credential: Some(given(TOKEN)), ..self::request() };
             push(guest.git(&guest.path(name)), options, theirs).await.unwrap();
             assert!(Path::new(&guest.path("ran")).exists(), "the caller's own token needs none");
         }

@@ -232,8 +232,8 @@ async fn control_of_nic(handle: &MachineHandle) -> Result<control::Control, Erro
     control::Control::of(handle).await
 }
 
-fn choose_accelerator(wish: Accelerator, kvm: &KvmVerdict) -> Result<AcceleratorKind, Error> {
-    match (wish, kvm.usable) {
+fn choose_accelerator(request: Accelerator, kvm: &KvmVerdict) -> Result<AcceleratorKind, Error> {
+    match (request, kvm.usable) {
         (Accelerator::Tcg, _) | (Accelerator::Auto, false) => Ok(AcceleratorKind::Tcg),
         (Accelerator::Auto | Accelerator::Kvm, true) => Ok(AcceleratorKind::Kvm),
         (Accelerator::Kvm, false) => Err(Error::KvmUnusable { reason: kvm.reason.clone() }),

@@ -18,7 +18,7 @@ use crate::{Error, ImageOptions, ImageSource, LayerFile, OciResult, RegistryRef,
 /// Pause between two looks at the lock of builds.
 const LOCK_EVERY: Duration = Duration::from_millis(200);
 
-/// Wish for an image.
+/// Request for an image.
 #[derive(Debug)]
 pub struct PullRequest {
     /// Source of the image.

@@ -69,7 +69,7 @@ impl Flags {
         if self.unfinished { Err("snapshot_unfinished") } else { Ok(()) }
     }
 
-    /// What a phase alone says to a wish that it lets pass in these phases.
+    /// What a phase alone says to a request that it lets pass in these phases.
     fn in_phases(&self, pass: &[Phase], next: Phase) -> Verdict {
         match self.phase {
             phase if pass.contains(&phase) => Ok(next),

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_link::{CallTerms, Link, link_error};
 use hivekeep_ports::{
-    FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
+    FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchRequest,
     WorkspaceFiles, WorkspaceReadiness,
 };
 use hivekeep_protocol::{
@@ -136,9 +136,14 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
         Ok(found.home)
     }
 
-    async fn watch(&self, cx: &CallCx, id: WorkspaceId, wish: WatchWish) -> Result<u64, ToolError> {
+    async fn watch(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        wanted: WatchRequest,
+    ) -> Result<u64, ToolError> {
         let link = self.enter(cx, id).await?;
-        let WatchWish { path, recursive, user } = wish;
+        let WatchRequest { path, recursive, user } = wanted;
         let user = self.other_than_root(id, user)?;
         let start = WatchStart { path, recursive, user };
         let started = link.ask(start, terms(cx)).await.map_err(link_error)?;

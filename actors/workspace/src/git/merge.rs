@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_git::merge::{
-    self, GuestRepository, MergeSide, MergeWish, Repository,
+    self, GuestRepository, MergeRequest, MergeSide, Repository,
     api::{MergeResult, MergeStrategy},
 };
 use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
@@ -74,7 +74,7 @@ fn on_merge(
     cx: &CallCx,
     input: WorkspaceMerge,
 ) -> Result<Reply<MergeResult>, ToolError> {
-    let wish = wish(&input)?;
+    let request = request(&input)?;
     let target = state.of_caller(cx, &input.target_workspace)?;
     let mut sources: Vec<DirectoryEntry> = Vec::with_capacity(input.source_workspaces.len());
     for named in &input.source_workspaces {
@@ -97,11 +97,11 @@ fn on_merge(
         let target = side(&cx, target).await;
         let sources = sources.into_iter().map(|source| side(&cx, source));
         let sources = futures::future::join_all(sources).await;
-        merge::merge(&wish, &running, &target, &sources, &spool, &cx.progress).await
+        merge::merge(&request, &running, &target, &sources, &spool, &cx.progress).await
     }))
 }
 
-fn wish(input: &WorkspaceMerge) -> Result<MergeWish, ToolError> {
+fn request(input: &WorkspaceMerge) -> Result<MergeRequest, ToolError> {
     let path = input.path.clone().unwrap_or_else(|| DEFAULT_PATH.to_owned());
     if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || path.contains('\0') {
         return Err(ToolError::invalid("path must be absolute and at most 4096 bytes"));
@@ -112,7 +112,7 @@ fn wish(input: &WorkspaceMerge) -> Result<MergeWish, ToolError> {
     {
         return Err(ToolError::invalid("commit_message must be text of at most 65536 bytes"));
     }
-    Ok(MergeWish {
+    Ok(MergeRequest {
         path,
         strategy: input.strategy,
         commit_message: input.commit_message.clone(),

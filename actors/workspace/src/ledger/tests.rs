@@ -68,7 +68,7 @@ fn sleep_record() -> impl Strategy<Value = Record> {
     let end = move |secs| at + chrono::TimeDelta::seconds(secs);
     prop_oneof![
         (park(), any::<bool>()).prop_map(|(park, paused)| {
-            Record::ParkWanted(ParkWish { park, base: None, paused })
+            Record::ParkWanted(ParkPlan { park, base: None, paused })
         }),
         park().prop_map(move |park| Record::Parked { park, memory_bytes: 9, at }),
         Just(Record::ParkFailed),

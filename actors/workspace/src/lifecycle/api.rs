@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{SessionId, WorkspaceId};
 use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation, MAX_VOLUMES};
-use hivekeep_ports::{AttachedVolume, VolumeWish};
+use hivekeep_ports::{AttachedVolume, VolumeRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ pub struct WorkspaceCreate {
     pub isolation: Option<Isolation>,
     /// Volumes to mount, as `aegis.volume.list` has them: storage that stays when the workspace is gone.
     #[schemars(length(max = MAX_VOLUMES))]
-    pub volumes: Option<Vec<VolumeWish>>,
+    pub volumes: Option<Vec<VolumeRequest>>,
     /// End it so long after it is ready, as at_end says. Default: it has no end.
     #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
     pub lifetime_secs: Option<u64>,
@@ -167,7 +167,7 @@ pub struct WorkspaceStart {
     pub workspace_id: String,
     /// Volumes to mount from now on, in place of those that it had; empty for none. Default: the same as before.
     #[schemars(length(max = MAX_VOLUMES))]
-    pub volumes: Option<Vec<VolumeWish>>,
+    pub volumes: Option<Vec<VolumeRequest>>,
     /// Give the memory of a parked workspace up and boot from its disk, as after a power cut. Otherwise it goes on where it was.
     #[serde(default)]
     pub from_disk: bool,

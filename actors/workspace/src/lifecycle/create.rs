@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use hivekeep_kernel::{Address, CallCx, Reply, ToolError, WorkspaceId, fault_point};
-use hivekeep_ports::NetworkWish;
+use hivekeep_ports::NetworkRequest;
 
 use crate::{
     Options,
@@ -13,7 +13,7 @@ use crate::{
         api::{Size, WorkspaceCreate, WorkspaceCreated},
         reserve::{self, plan_and_join},
     },
-    lifetime::{self, LifetimeWish},
+    lifetime::{self, LifetimeRequest},
     machine::images::image_name,
     manager::{Msg, Workspaces},
     messages::{self, LifecycleMsg},
@@ -47,8 +47,9 @@ pub(crate) fn create(
         Some(name) => name.parse()?,
         None => WorkspaceName::default_for(id),
     };
-    let network = NetworkWish { allow_internet: input.allow_internet, ..NetworkWish::default() };
-    let lifetime = LifetimeWish::of(input.lifetime_secs, input.at_end)?;
+    let network =
+        NetworkRequest { allow_internet: input.allow_internet, ..NetworkRequest::default() };
+    let lifetime = LifetimeRequest::of(input.lifetime_secs, input.at_end)?;
     let labels = input.labels.unwrap_or_default();
     lifetime::check_labels(&labels)?;
     state.shared.may_end(spec.isolation, input.at_end)?;
@@ -68,7 +69,7 @@ fn make(state: &Workspaces, cx: CallCx, mut claims: Claims) -> Reply<WorkspaceCr
         // From here, so that the pool does not make the next one beside a claim.
         let _passing = shared.traffic.pass();
         let Planned { name, spec, network, .. } = claims.plan().clone();
-        shared.may_wish(spec.isolation, &network).await?;
+        shared.check_network(spec.isolation, &network).await?;
         may_use_image(&shared, &spec).await?;
         reserve::quota(&shared, &mut claims, &cx).await?;
         let (workspace_id, from_pool) = match claim::take(&shared, &manager, claims).await? {
@@ -163,9 +164,9 @@ pub(crate) async fn spawn_claimed(
     manager: &Address<Msg>,
     mut claims: Claims,
 ) -> Result<(Planned, Address<messages::Msg>), ToolError> {
-    // A fork's wish was looked at before, without what it inherits.
+    // A fork's request was looked at before, without what it inherits.
     if claims.plan().fork.is_none() {
-        shared.may_wish(claims.plan().spec.isolation, &claims.plan().network).await?;
+        shared.check_network(claims.plan().spec.isolation, &claims.plan().network).await?;
     }
     shared.may_start()?;
     reserve::slot(shared, &mut claims, || evicted(manager.clone()).boxed()).await?;

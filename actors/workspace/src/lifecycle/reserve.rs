@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
 use hivekeep_machine::Isolation;
-use hivekeep_ports::{MountSource, VolumeWish};
+use hivekeep_ports::{MountSource, VolumeRequest};
 
 use crate::{claims::Claims, codes, records::Planned, shared::Shared};
 
@@ -37,7 +37,7 @@ pub(crate) fn volumes(
     shared: &Shared,
     claims: &mut Claims,
     cx: &CallCx,
-    wanted: &[VolumeWish],
+    wanted: &[VolumeRequest],
 ) -> Result<(), ToolError> {
     let volumes = shared.attach(cx.session, claims.plan(), wanted)?;
     claims.plan_mut().volumes = volumes;

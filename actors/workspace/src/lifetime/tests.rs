@@ -16,7 +16,7 @@ fn change(end: EndChange, at_end: Option<AtEnd>) -> LifetimeChange {
 
 #[test]
 fn an_end_is_due_at_its_time_and_stays_so_when_the_clock_goes_back() {
-    let running = LifetimeWish { secs: 60, at_end: AtEnd::Destroy }.from(at(0));
+    let running = LifetimeRequest { secs: 60, at_end: AtEnd::Destroy }.from(at(0));
     assert!(!running.is_due(at(59)) && running.is_due(at(60)) && !running.is_due(at(-3600)));
     assert!(Lifetime { over: true, ..running }.is_due(at(-3600)));
 }
@@ -49,10 +49,10 @@ fn what_is_left_out_stays() {
 
 #[test]
 fn an_end_needs_a_time() {
-    assert_eq!(LifetimeWish::of(None, None).ok(), Some(None));
-    assert_eq!(LifetimeWish::of(None, Some(AtEnd::Stop)).unwrap_err().code, "invalid_input");
-    let wish = LifetimeWish { secs: 9, at_end: AtEnd::Stop };
-    assert_eq!(LifetimeWish::of(Some(9), None).ok(), Some(Some(wish)));
+    assert_eq!(LifetimeRequest::of(None, None).ok(), Some(None));
+    assert_eq!(LifetimeRequest::of(None, Some(AtEnd::Stop)).unwrap_err().code, "invalid_input");
+    let request = LifetimeRequest { secs: 9, at_end: AtEnd::Stop };
+    assert_eq!(LifetimeRequest::of(Some(9), None).ok(), Some(Some(request)));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::{
     messages::{LinkMsg, MachineMsg},
     network::lease,
     phase::no_snapshots,
-    records::{ParkWish, Planned, Record},
+    records::{ParkPlan, Planned, Record},
     snapshots::{Artifact, DiskLayers},
 };
 
@@ -59,7 +59,7 @@ pub(crate) enum StartMemory {
     /// Memory of a snapshot, and the link token in it; the guest gets its own identity afterwards.
     Copy(SnapshotId, LinkToken),
     /// The workspace's own memory, as it was parked.
-    Own(ParkWish),
+    Own(ParkPlan),
 }
 
 /// A machine that is up; the caller has yet to record it.
@@ -206,8 +206,8 @@ async fn launch(
                 StartMemory::Copy(snapshot, _) => {
                     snapshots.launch_from(machine, &memory_folder(workspace, *snapshot)).await?
                 }
-                StartMemory::Own(wish) => {
-                    snapshots.wake(machine, &park_request(workspace, *wish)).await?
+                StartMemory::Own(request) => {
+                    snapshots.wake(machine, &park_request(workspace, *request)).await?
                 }
             }
         }
@@ -233,10 +233,10 @@ pub(crate) fn memory_folder(workspace: &WorkspaceHandle, id: SnapshotId) -> Snap
 }
 
 /// Folders of a park's memory and of the memory it is based on.
-pub(crate) fn park_request(workspace: &WorkspaceHandle, wish: ParkWish) -> ParkRequest {
+pub(crate) fn park_request(workspace: &WorkspaceHandle, request: ParkPlan) -> ParkRequest {
     ParkRequest {
-        into: memory_folder(workspace, wish.park),
-        base: wish.base.map(|base| memory_folder(workspace, base)),
+        into: memory_folder(workspace, request.park),
+        base: request.base.map(|base| memory_folder(workspace, base)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 use hivekeep_machine::{Driver, MachineHandle};
-use hivekeep_ports::{NetworkView, NetworkWish, Transport};
+use hivekeep_ports::{NetworkRequest, NetworkView, Transport};
 
 use crate::{
     codes,
@@ -29,7 +29,7 @@ const FIRST_PORT: u16 = 1024;
 /// When the workspace is changing its phase, or has no network.
 pub(crate) fn network_policy(
     state: &mut Workspace,
-    wish: NetworkWish,
+    request: NetworkRequest,
 ) -> Result<Reply<PolicyInForce>, ToolError> {
     state.on(Want::Network)?;
     let begun = Instant::now();
@@ -38,12 +38,12 @@ pub(crate) fn network_policy(
     Ok(Reply::later(async move {
         let before = member(&workspace, &plan, launched).await?.policy;
         let network = &workspace.shared.network;
-        let policy = if wish == NetworkWish::default() {
-            // An empty wish only reads: the policy is looked up once the kernel enforces it.
+        let policy = if request == NetworkRequest::default() {
+            // An empty request only reads: the policy is looked up once the kernel enforces it.
             network.settled(workspace.id).await?;
             network.view(workspace.id).map_or(before.clone(), |view| view.policy)
         } else {
-            network.set_policy(workspace.id, wish).await?
+            network.set_policy(workspace.id, request).await?
         };
         let changed = policy != before;
         Ok(PolicyInForce {

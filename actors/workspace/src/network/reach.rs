@@ -1,11 +1,11 @@
-//! The network as workspaces see it: who has one, and the network wishes of creations and forks.
+//! The network as workspaces see it: who has one, and the network requests of creations and forks.
 
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 use hivekeep_machine::Isolation;
 use hivekeep_ports::{
-    GroupChange, InterfaceSettings, NetworkMode, NetworkView, NetworkWish, ReachPolicy,
+    GroupChange, InterfaceSettings, NetworkMode, NetworkRequest, NetworkView, ReachPolicy,
 };
 
 use crate::{
@@ -31,16 +31,16 @@ impl Shared {
         Ok(isolation == Isolation::Vm && missing(&self.network.mode().await?).is_none())
     }
 
-    /// Refuses a wish that a workspace of this kind cannot have here at all.
+    /// Refuses a request that a workspace of this kind cannot have here at all.
     ///
     /// # Errors
     /// `network_unavailable`, with the reason.
-    pub(crate) async fn may_wish(
+    pub(crate) async fn check_network(
         &self,
         isolation: Isolation,
-        wish: &NetworkWish,
+        request: &NetworkRequest,
     ) -> Result<(), ToolError> {
-        if asks_for_nothing(wish) { Ok(()) } else { self.needs_network(isolation).await }
+        if asks_for_nothing(request) { Ok(()) } else { self.needs_network(isolation).await }
     }
 
     /// Refuses a workspace that has no interface.
@@ -138,23 +138,23 @@ fn missing(mode: &NetworkMode) -> Option<&str> {
     }
 }
 
-/// Whether a wish asks for nothing that needs a network.
-fn asks_for_nothing(wish: &NetworkWish) -> bool {
-    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports: _, egress_allow, group } =
-        wish;
+/// Whether a request asks for nothing that needs a network.
+fn asks_for_nothing(request: &NetworkRequest) -> bool {
+    let NetworkRequest { allow_internet, allow_inter_vm, allowed_ports: _, egress_allow, group } =
+        request;
     allow_internet != &Some(true)
         && allow_inter_vm != &Some(true)
         && egress_allow.as_ref().is_none_or(Vec::is_empty)
         && !matches!(group, Some(GroupChange::Join(_)))
 }
 
-/// Default network wish of forks: all of their source's policy except its group, which only a team gives.
+/// Default network request of forks: all of their source's policy except its group, which only a team gives.
 /// Forwards stay with the source.
-pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
-    let Some(view) = shared.network.view(source) else { return NetworkWish::default() };
+pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkRequest {
+    let Some(view) = shared.network.view(source) else { return NetworkRequest::default() };
     let ReachPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: _ } =
         view.policy;
-    NetworkWish {
+    NetworkRequest {
         allow_internet: Some(allow_internet),
         allow_inter_vm: Some(allow_inter_vm),
         allowed_ports: Some(allowed_ports),
@@ -163,20 +163,20 @@ pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
     }
 }
 
-/// The part of a creation's wish that holds for a workspace that joins the network later: all but the
+/// The part of a creation's request that holds for a workspace that joins the network later: all but the
 /// group. A workspace that had no group, or left it with the network, joins none, even if a group has
 /// that name by now.
-pub(crate) fn later(wish: &NetworkWish) -> NetworkWish {
-    NetworkWish { group: None, ..wish.clone() }
+pub(crate) fn later(request: &NetworkRequest) -> NetworkRequest {
+    NetworkRequest { group: None, ..request.clone() }
 }
 
-/// Merges two wishes: `other` has the values that `wish` leaves open.
-pub(crate) fn over(wish: NetworkWish, other: NetworkWish) -> NetworkWish {
-    NetworkWish {
-        allow_internet: wish.allow_internet.or(other.allow_internet),
-        allow_inter_vm: wish.allow_inter_vm.or(other.allow_inter_vm),
-        allowed_ports: wish.allowed_ports.or(other.allowed_ports),
-        egress_allow: wish.egress_allow.or(other.egress_allow),
-        group: wish.group.or(other.group),
+/// Merges two requests: `other` has the values that `request` leaves open.
+pub(crate) fn over(request: NetworkRequest, other: NetworkRequest) -> NetworkRequest {
+    NetworkRequest {
+        allow_internet: request.allow_internet.or(other.allow_internet),
+        allow_inter_vm: request.allow_inter_vm.or(other.allow_inter_vm),
+        allowed_ports: request.allowed_ports.or(other.allowed_ports),
+        egress_allow: request.egress_allow.or(other.egress_allow),
+        group: request.group.or(other.group),
     }
 }

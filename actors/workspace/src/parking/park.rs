@@ -25,7 +25,7 @@ use crate::{
     network::lease,
     parking::{Parked, WorkspacePark, wake},
     phase::{Phase, Want, cannot_park, no_snapshots},
-    records::{ParkWish, Planned, Record},
+    records::{ParkPlan, Planned, Record},
     snapshots::{Artifact, files},
     state::Workspace,
 };
@@ -65,7 +65,7 @@ pub(crate) fn begin_park(
     let base = began.map(|fork| fork.snapshot);
     let base = base.filter(|base| counts.take_held(Artifact::Memory(*base)));
     let paused = state.status.phase == Phase::Paused;
-    let wish = ParkWish { park: SnapshotId::new(), base, paused };
+    let park_plan = ParkPlan { park: SnapshotId::new(), base, paused };
     let mut own = take_down::machine_plan(&state.handle, &plan)?;
     own.disk = take_down::disk_files(&state.handle, &state.ledger.disk);
     let work = Parking {
@@ -75,7 +75,7 @@ pub(crate) fn begin_park(
         plan,
         handle,
         own,
-        wish,
+        park_plan,
     };
     state.status.activity = Activity::Parking;
     let (actor, shared) = (state.me.address.clone(), state.handle.shared.clone());
@@ -160,7 +160,7 @@ struct Parking {
     own: MachinePlan,
     disk_base: Option<std::path::PathBuf>,
     owner: Option<SessionId>,
-    wish: ParkWish,
+    park_plan: ParkPlan,
 }
 
 impl Parking {
@@ -168,10 +168,10 @@ impl Parking {
         let cx = self.workspace.internal_cx();
         self.own.images = images(&self.workspace, &self.plan, self.disk_base.take(), &cx).await?.0;
         let begun = Instant::now();
-        self.workspace.note(Record::ParkWanted(self.wish)).await?;
+        self.workspace.note(Record::ParkWanted(self.park_plan)).await?;
         fault_point!("park.before_save");
         let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
-        let request = park_request(&self.workspace, self.wish);
+        let request = park_request(&self.workspace, self.park_plan);
         // The network comes first: a connection during the save would reach a halted machine.
         if let Err(error) = lease::falls_asleep(&self.workspace, driver, &self.handle).await {
             return Err(self.go_on(driver, error).await);
@@ -182,7 +182,7 @@ impl Parking {
         };
         fault_point!("park.after_save");
         let memory_bytes = saved.ram_bytes + saved.device_bytes;
-        let record = Record::Parked { park: self.wish.park, memory_bytes, at: Utc::now() };
+        let record = Record::Parked { park: self.park_plan.park, memory_bytes, at: Utc::now() };
         let event =
             ("workspace.parked", json!({ "name": self.plan.name, "memory_bytes": memory_bytes }));
         if let Err(error) = self.workspace.commit(vec![record], Some(event)).await {
@@ -190,7 +190,7 @@ impl Parking {
         }
         let recorded = self.workspace.shared.logs.state(self.workspace.id);
         let parked = recorded.as_ref().and_then(|ledger| ledger.parked.as_ref());
-        if parked.is_none_or(|parked| parked.wish != self.wish) {
+        if parked.is_none_or(|parked| parked.plan != self.park_plan) {
             return Err(ToolError::internal("it was stopped, or taken up anew, meanwhile"));
         }
         fault_point!("park.after_parked");
@@ -226,7 +226,7 @@ impl Parking {
         let resumed = async {
             // The record comes first, so that no daemon takes the file for the machine's memory.
             self.workspace.note(Record::ParkFailed).await?;
-            if !self.wish.paused {
+            if !self.park_plan.paused {
                 driver.snapshots().ok_or_else(no_snapshots)?.resume(&self.handle).await?;
             }
             lease::stays_awake(&self.workspace, driver, &self.handle).await

@@ -84,7 +84,7 @@ pub(crate) fn wake_if_wanted(state: &mut Workspace) {
     let Some(parked) = state.ledger.parked.as_deref().cloned() else { return };
     state.status.activity = Activity::Waking;
     state.set_phase(next);
-    let memory = StartMemory::Own(parked.wish);
+    let memory = StartMemory::Own(parked.plan);
     let waking = Waking {
         workspace: state.handle.clone(),
         plan: state.ledger.plan.clone(),

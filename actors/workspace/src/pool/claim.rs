@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use chrono::Utc;
 use hivekeep_kernel::{Address, CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point, tools};
 use hivekeep_link::{CallTerms, Link};
-use hivekeep_ports::NetworkWish;
+use hivekeep_ports::NetworkRequest;
 use hivekeep_protocol::{Argv, Exit, RunCommand};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -105,14 +105,14 @@ pub(crate) async fn take(
 
 pub(crate) fn handle(state: &mut Workspace, ask: PooledMsg) {
     match ask {
-        PooledMsg::Claim(wish) => claim(state, *wish),
+        PooledMsg::Claim(wanted) => claim(state, *wanted),
         PooledMsg::Rehearse(done) => rehearse(state, done),
         PooledMsg::Discard(done) => discard(state, done),
     }
 }
 
-fn claim(state: &mut Workspace, wish: Claim) {
-    let Claim { claims, reply } = wish;
+fn claim(state: &mut Workspace, wanted: Claim) {
+    let Claim { claims, reply } = wanted;
     let link = match claimable(state) {
         Ok(link) => link,
         Err(error) => return drop(reply.send(Err(Box::new((claims, error))))),
@@ -202,47 +202,48 @@ async fn hand_over(
     link: &Link,
     mut claims: Claims,
 ) -> Result<(), Box<(Claims, ToolError)>> {
-    let wish = claims.plan().clone();
-    let named = Planned { name: wish.name.clone(), ..plan.clone() };
+    let wanted = claims.plan().clone();
+    let named = Planned { name: wanted.name.clone(), ..plan.clone() };
     let configured = async {
         let configured = identity::configure(link, &named, false);
         let late = |_| ToolError::deadline(Layer::Guest, as_ms(GUEST_PATIENCE));
         tokio::time::timeout(GUEST_PATIENCE, configured).await.map_err(late)?
     };
-    if let Err(error) = tokio::try_join!(configured, apply_wish(workspace, plan, &wish.network)) {
+    if let Err(error) = tokio::try_join!(configured, apply_policy(workspace, plan, &wanted.network))
+    {
         return Err(Box::new((claims, error)));
     }
     fault_point!("claim.after_guest");
-    let (directory, name) = (&workspace.shared.directory, &wish.name);
-    directory.hand_over(name, wish.id, workspace.id);
+    let (directory, name) = (&workspace.shared.directory, &wanted.name);
+    directory.hand_over(name, wanted.id, workspace.id);
     // Kept before the commit: a machine that may have an owner counts as owned.
     claims.keep();
     let record = Record::Claimed {
-        owner: wish.owner,
-        user: wish.user,
+        owner: wanted.owner,
+        user: wanted.user,
         name: name.clone(),
-        at: wish.at,
-        network: wish.network,
-        labels: wish.labels,
-        lifetime: wish.lifetime.map(|it| it.from(Utc::now())),
+        at: wanted.at,
+        network: wanted.network,
+        labels: wanted.labels,
+        lifetime: wanted.lifetime.map(|it| it.from(Utc::now())),
     };
     let event = ("workspace.created", json!({ "name": name, "from_pool": true }));
     if let Err(error) = workspace.commit(vec![record], Some(event)).await {
-        directory.hand_over(name, workspace.id, wish.id);
+        directory.hand_over(name, workspace.id, wanted.id);
         claims.unkeep();
         return Err(Box::new((claims, error)));
     }
     fault_point!("claim.after_claimed");
-    workspace.publish("pool.claimed", json!({ "name": name, "by": wish.owner }));
+    workspace.publish("pool.claimed", json!({ "name": name, "by": wanted.owner }));
     Ok(())
 }
 
 /// Sets the network policy that the claimer asks for. A pool machine has the policy of a creation
-/// without a wish.
-async fn apply_wish(
+/// without a request.
+async fn apply_policy(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-    wish: &NetworkWish,
+    wanted: &NetworkRequest,
 ) -> Result<(), ToolError> {
     let network = &workspace.shared.network;
     if !workspace.shared.has_network(plan.spec.isolation).await? {
@@ -252,10 +253,10 @@ async fn apply_wish(
         return Err(ToolError::internal("a machine of the pool without a place in the network"));
     }
     let has = inherited(&workspace.shared, workspace.id);
-    if over(wish.clone(), has.clone()) == has {
+    if over(wanted.clone(), has.clone()) == has {
         return Ok(());
     }
-    network.set_policy(workspace.id, wish.clone()).await.map(drop)
+    network.set_policy(workspace.id, wanted.clone()).await.map(drop)
 }
 
 fn as_ms(time: Duration) -> u64 {

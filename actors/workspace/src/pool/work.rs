@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId};
-use hivekeep_ports::{NetworkMode, NetworkWish};
+use hivekeep_ports::{NetworkMode, NetworkRequest};
 use tokio::time::Instant;
 
 use crate::{
@@ -126,7 +126,7 @@ impl Work {
                 let Planned { id, name, spec, pool, .. } = plan;
                 let fork = source.plan(&self.cx(), id, name, spec, true)?;
                 // The policy is that of a machine made from nothing, whatever the template's is by now.
-                Ok(Planned { pool, network: NetworkWish::default(), ..fork })
+                Ok(Planned { pool, network: NetworkRequest::default(), ..fork })
             }
         });
         let plan = match plan {

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use hivekeep_git as git;
-use hivekeep_git::{CloneWish, Git, GitUrl};
+use hivekeep_git::{CloneRequest, Git, GitUrl};
 use hivekeep_kernel::{CallCx, Layer, ToolError, TraceContext, WorkspaceId};
 use hivekeep_link::{CallTerms, Link, LinkError};
-use hivekeep_ports::{Network, NetworkMode, NetworkWish};
+use hivekeep_ports::{Network, NetworkMode, NetworkRequest};
 use hivekeep_protocol::{Argv, RunCommand};
 use tokio::{sync::watch, time::Instant};
 
@@ -113,7 +113,7 @@ impl Guest<'_> {
         let begun = Instant::now();
         let git = Git::new(self.link().await?, "/".to_owned(), Vec::new());
         let mut git = git.trusting(setup.ca_file.clone()).as_user(user);
-        let wish = CloneWish {
+        let wanted = CloneRequest {
             url: url.clone(),
             login: setup.login.clone(),
             path: INTO.to_owned(),
@@ -122,7 +122,7 @@ impl Guest<'_> {
             sparse_paths: Vec::new(),
             timeout: Duration::from_secs(self.timeout_secs),
         };
-        self.cx.guard(git::clone_anew(&mut git, &wish)).await.map_err(|error| {
+        self.cx.guard(git::clone_anew(&mut git, &wanted)).await.map_err(|error| {
             error.next("nothing of the workspace is left: correct what the error says and repeat; a token can be part of git_url")
         })?;
         let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -197,12 +197,12 @@ pub(super) struct Opened {
     before: Option<bool>,
 }
 
-/// Refuses a wish for the internet that this host cannot keep.
+/// Refuses a request for the internet that this host cannot keep.
 ///
 /// # Errors
 /// `network_unavailable`, with the reason.
-pub(crate) async fn check(network: &dyn Network, wish: Option<bool>) -> Result<(), ToolError> {
-    let why = match (wish, network.mode().await?) {
+pub(crate) async fn check(network: &dyn Network, wanted: Option<bool>) -> Result<(), ToolError> {
+    let why = match (wanted, network.mode().await?) {
         (Some(true), NetworkMode::User { reason } | NetworkMode::Off { reason }) => reason,
         _ => return Ok(()),
     };
@@ -219,11 +219,11 @@ pub(crate) async fn check(network: &dyn Network, wish: Option<bool>) -> Result<(
 pub(super) async fn open(
     network: &dyn Network,
     id: WorkspaceId,
-    wish: Option<bool>,
+    asked: Option<bool>,
 ) -> Result<Opened, ToolError> {
     let unavailable =
         |why| Opened { internet: Internet::Unavailable, why: Some(why), before: None };
-    let wanted = wish.unwrap_or(true);
+    let wanted = asked.unwrap_or(true);
     let mode = network.mode().await?;
     if let (true, NetworkMode::User { reason } | NetworkMode::Off { reason }) = (wanted, mode) {
         return Ok(unavailable(reason));
@@ -244,7 +244,7 @@ pub(super) async fn open(
         && let Err(error) = set(network, id, wanted).await
     {
         // The caller did not ask for the internet, and this host was not seen to enforce the policy.
-        return match wish {
+        return match asked {
             None if error.is(codes::POLICY_UNAVAILABLE) => Ok(unavailable(error.message)),
             _ => Err(error),
         };
@@ -268,8 +268,8 @@ pub(super) async fn close(
 }
 
 async fn set(network: &dyn Network, id: WorkspaceId, allow: bool) -> Result<(), ToolError> {
-    let wish = NetworkWish { allow_internet: Some(allow), ..NetworkWish::default() };
-    let policy = network.set_policy(id, wish).await?;
+    let wanted = NetworkRequest { allow_internet: Some(allow), ..NetworkRequest::default() };
+    let policy = network.set_policy(id, wanted).await?;
     if policy.allow_internet == allow {
         return Ok(());
     }

@@ -10,13 +10,13 @@ use std::{
 
 use futures::StreamExt;
 use hivekeep_kernel::{Address, CallCx, Reply, SessionId, ToolError, WorkspaceId};
-use hivekeep_ports::NetworkWish;
+use hivekeep_ports::NetworkRequest;
 
 use crate::{
     claims::ForkSource,
     directory::DirectoryEntry,
     lifecycle::create::{self, make_one},
-    lifetime::{LifetimeWish, WorkspaceLabels, check_labels},
+    lifetime::{LifetimeRequest, WorkspaceLabels, check_labels},
     manager::{Msg, Workspaces},
     messages::{SnapshotMsg, SnapshotRequest},
     name::WorkspaceName,
@@ -32,13 +32,13 @@ use crate::{
 const SOURCE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How the forks shall be.
-struct Wish {
+struct ForkRequest {
     names: Names,
     with_memory: Option<bool>,
     vcpus: Option<u32>,
     memory_mb: Option<u64>,
-    network: NetworkWish,
-    lifetime: Option<LifetimeWish>,
+    network: NetworkRequest,
+    lifetime: Option<LifetimeRequest>,
     /// `None`: as the source.
     labels: Option<WorkspaceLabels>,
 }
@@ -60,27 +60,27 @@ pub(super) fn on_fork(
     input: WorkspaceFork,
 ) -> Result<Reply<Forked>, ToolError> {
     let source = state.shared.directory.card(&input.workspace_id)?;
-    let wish = Wish {
+    let wanted = ForkRequest {
         names: names(input.new_name, input.count, input.name_prefix)?,
         with_memory: input.with_memory,
         vcpus: input.vcpus,
         memory_mb: input.memory_mb,
-        network: NetworkWish {
+        network: NetworkRequest {
             allow_internet: input.allow_internet,
             allow_inter_vm: input.allow_inter_vm,
             allowed_ports: None,
             egress_allow: input.egress_allow,
             group: None,
         },
-        lifetime: LifetimeWish::of(input.lifetime_secs, input.at_end)?,
+        lifetime: LifetimeRequest::of(input.lifetime_secs, input.at_end)?,
         labels: input.labels,
     };
-    wish.labels.as_ref().map_or(Ok(()), check_labels)?;
+    wanted.labels.as_ref().map_or(Ok(()), check_labels)?;
     state.shared.may_end(source.spec.isolation, input.at_end)?;
     let (shared, manager, cx) = (state.shared.clone(), state.me.address.clone(), cx.clone());
     Ok(Reply::later(async move {
         let source = fork_source(&source, cx.session, input.snapshot_name).await?;
-        fork(&shared, &manager, &cx, source, wish).await
+        fork(&shared, &manager, &cx, source, wanted).await
     }))
 }
 
@@ -94,12 +94,12 @@ pub(super) fn on_branch(
     input: WorkspaceBranch,
 ) -> Result<Reply<Forked>, ToolError> {
     let source = state.shared.directory.card(&input.workspace_id)?;
-    let wish = Wish {
+    let wanted = ForkRequest {
         names: names(input.new_name, input.count, input.name_prefix)?,
         with_memory: Some(true),
         vcpus: None,
         memory_mb: None,
-        network: NetworkWish::default(),
+        network: NetworkRequest::default(),
         lifetime: None,
         labels: None,
     };
@@ -119,7 +119,7 @@ pub(super) fn on_branch(
         };
         let made = source.address.ask(patience, making).await??;
         let source = fork_source(&source, cx.session, name).await?;
-        let forked = fork(&shared, &manager, &cx, source, wish).await?;
+        let forked = fork(&shared, &manager, &cx, source, wanted).await?;
         Ok(Forked { pause_ms: made.pause_ms, ..forked })
     }))
 }
@@ -156,20 +156,20 @@ async fn fork(
     manager: &Address<Msg>,
     cx: &CallCx,
     mut source: ForkSource,
-    wish: Wish,
+    wanted: ForkRequest,
 ) -> Result<Forked, ToolError> {
-    let with_memory = with_memory(&source, &wish)?;
+    let with_memory = with_memory(&source, &wanted)?;
     files::whole(&shared.folders, &source.node, with_memory).await?;
     let spec = WorkspaceSpec {
-        vcpus: wish.vcpus.unwrap_or(source.spec.vcpus),
-        memory_mb: wish.memory_mb.unwrap_or(source.spec.memory_mb),
+        vcpus: wanted.vcpus.unwrap_or(source.spec.vcpus),
+        memory_mb: wanted.memory_mb.unwrap_or(source.spec.memory_mb),
         ..source.spec.clone()
     };
     create::check_size(&shared.options, &spec)?;
-    shared.may_wish(spec.isolation, &wish.network).await?;
-    source.network = over(wish.network, source.network);
-    source.lifetime = wish.lifetime;
-    if let Some(labels) = wish.labels {
+    shared.check_network(spec.isolation, &wanted.network).await?;
+    source.network = over(wanted.network, source.network);
+    source.lifetime = wanted.lifetime;
+    if let Some(labels) = wanted.labels {
         source.labels = labels;
     }
     let common = Forked {
@@ -181,7 +181,7 @@ async fn fork(
     // Each fork is counted before it is made; the call that wants them only waits.
     cx.slot.give_back();
     let forking = Forking { shared, manager, cx, source: &source, spec, with_memory };
-    match wish.names {
+    match wanted.names {
         Names::One(name) => forking.one(name, common).await,
         Names::Several { count, prefix } => forking.several(count, &prefix, common).await,
     }
@@ -278,11 +278,11 @@ fn split<T, E>(outcomes: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
     (made, failed)
 }
 
-fn with_memory(source: &ForkSource, wish: &Wish) -> Result<bool, ToolError> {
+fn with_memory(source: &ForkSource, wanted: &ForkRequest) -> Result<bool, ToolError> {
     let has = source.node.memory.is_some();
-    let other_size = wish.vcpus.is_some_and(|vcpus| vcpus != source.spec.vcpus)
-        || wish.memory_mb.is_some_and(|memory_mb| memory_mb != source.spec.memory_mb);
-    match wish.with_memory {
+    let other_size = wanted.vcpus.is_some_and(|vcpus| vcpus != source.spec.vcpus)
+        || wanted.memory_mb.is_some_and(|memory_mb| memory_mb != source.spec.memory_mb);
+    match wanted.with_memory {
         Some(true) if !has => {
             Err(ToolError::invalid(format!("snapshot `{}` holds no memory", source.node.name))
                 .next("leave with_memory out, or make a snapshot with include_memory"))
@@ -291,7 +291,7 @@ fn with_memory(source: &ForkSource, wish: &Wish) -> Result<bool, ToolError> {
             "a machine that goes on from memory keeps its vcpus and memory_mb",
         )
         .next("set with_memory to false, or leave the sizes out")),
-        Some(wish) => Ok(wish),
+        Some(wanted) => Ok(wanted),
         None => Ok(has && !other_size),
     }
 }

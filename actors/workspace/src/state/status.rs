@@ -44,7 +44,7 @@ impl WorkspaceStatus {
         }
     }
 
-    /// State that decides which wishes are allowed; `unfinished` is a recorded change of the disk.
+    /// State that decides which requests are allowed; `unfinished` is a recorded change of the disk.
     pub(crate) fn situation(&self, unfinished: bool) -> Situation {
         Situation {
             phase: self.phase,

@@ -23,7 +23,7 @@ use crate::{
     messages::{LifecycleMsg, MachineMsg},
     network::lease,
     phase::{Phase, Want},
-    records::{ParkWish, Planned, Record, StopHow},
+    records::{ParkPlan, Planned, Record, StopHow},
     snapshots::DiskLayers,
     state::Workspace,
 };
@@ -160,14 +160,14 @@ async fn abandon_start(workspace: WorkspaceHandle, plan: Planned) -> Result<(), 
 #[derive(Clone, Copy)]
 struct StandsStill {
     /// The park that was under way, if any.
-    parking: Option<ParkWish>,
+    parking: Option<ParkPlan>,
     /// Whether the machine had come up; before that it is halted until its link is made.
     up: bool,
 }
 
 impl StandsStill {
     fn goes_on(self) -> bool {
-        self.parking.map_or(!self.up, |wish| !wish.paused)
+        self.parking.map_or(!self.up, |request| !request.paused)
     }
 }
 

@@ -116,7 +116,7 @@ impl Api {
     }
 }
 
-/// True for a wish that is not what the parent has anyway.
+/// True for a request that is not what the parent has anyway.
 fn differs(asked: &Option<String>, of_parent: &Option<String>) -> bool {
     asked.is_some() && asked != of_parent
 }

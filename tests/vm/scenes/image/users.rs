@@ -30,13 +30,13 @@ pub fn commands_of_a_sandbox_run_as_the_user_of_the_image(mut house: House) {
     house.call("aegis.volume.create", json!({ "label": "work", "size_limit_bytes": 16 << 20 }));
     let volumes = json!([{ "volume": "work", "path": "/data" }]);
     for name in ["one", "two"] {
-        let wish = json!({ "name": name, "base_image": "users", "volumes": volumes });
-        house.call("workspace_create", wish);
+        let request = json!({ "name": name, "base_image": "users", "volumes": volumes });
+        house.call("workspace_create", request);
     }
     // A volume is of several workspaces: no user is given one, wherever it is mounted.
     let volumes = json!([{ "volume": "work", "path": "/workspace" }]);
-    let wish = json!({ "name": "three", "base_image": "users", "volumes": volumes });
-    house.call("workspace_create", wish);
+    let request = json!({ "name": "three", "base_image": "users", "volumes": volumes });
+    house.call("workspace_create", request);
     assert_eq!(house.exec("three", "id -u; stat -c %u /workspace"), "1000\n0\n");
     house.call("workspace_destroy", json!({ "workspace_id": "three" }));
     let info = house.call("workspace_info", json!({ "workspace_id": "one" }));

@@ -83,13 +83,13 @@ pub fn forwards_outlive_everything_but_their_workspace(mut house: House) {
 
 /// Without a bridge: QEMU's own network, which lets nothing through but the forwards.
 pub fn alone_with_its_forwards(mut house: House) {
-    let wish = json!({ "name": "w", "allow_internet": true });
-    assert_eq!(house.refused("workspace_create", wish).code, "policy_unavailable");
+    let request = json!({ "name": "w", "allow_internet": true });
+    assert_eq!(house.refused("workspace_create", request).code, "policy_unavailable");
     assert!(house.list().is_empty());
     house.create("w");
     assert_eq!(info(&house, "w")["network"]["mode"], "user");
-    let wish = json!({ "workspace_id": "w", "allow_inter_vm": true });
-    assert_eq!(house.refused("network_policy", wish).code, "policy_unavailable");
+    let request = json!({ "workspace_id": "w", "allow_inter_vm": true });
+    assert_eq!(house.refused("network_policy", request).code, "policy_unavailable");
     let _server =
         TestServer::start(&stage(&house).world, SocketAddrV4::new(PUBLIC, PORT)).expect("a server");
     assert!(!greeted(&house, "w", PUBLIC, PORT));

@@ -14,7 +14,7 @@ use hivekeep_network::{HostAccess, NetworkModeChoice};
 use hivekeep_ports::{Netdev, Network as _, ReachPolicy, Transport};
 
 use super::super::needs_root;
-use super::{Daemon, ids, options, said, wish};
+use super::{Daemon, ids, options, request, said};
 
 const PORT: u16 = 7070;
 
@@ -35,7 +35,7 @@ async fn daemon(turns: mpsc::Receiver<Turn>, made: mpsc::Sender<Option<(AddressL
     let all = ReachPolicy { allow_internet: true, allow_inter_vm: true, ..Default::default() };
     for id in ids::<2>() {
         let network = &daemon.as_ref().unwrap().network;
-        let attachment = network.join(id, wish(&all)).await.unwrap();
+        let attachment = network.join(id, request(&all)).await.unwrap();
         let cable = network.cable(id).await.unwrap();
         network.settled(id).await.unwrap();
         network.add_forward(id, Transport::Tcp, PORT, None).await.unwrap();

@@ -12,10 +12,10 @@ use hivekeep_network::selftest::talk::{self, PATIENCE, TestServer};
 use hivekeep_network::selftest::test_guest::TestGuest;
 use hivekeep_network::selftest::test_network::{PUBLIC, TestNetwork};
 use hivekeep_network::{HostAccess, NetworkModeChoice};
-use hivekeep_ports::{GroupChange, Netdev, Network as _, NetworkWish, ReachPolicy};
+use hivekeep_ports::{GroupChange, Netdev, Network as _, NetworkRequest, ReachPolicy};
 
 use super::super::needs_root;
-use super::{Daemon, ids, on_stage, options, said, taps, wish};
+use super::{Daemon, ids, on_stage, options, request, said, taps};
 
 fn internet() -> ReachPolicy {
     ReachPolicy { allow_internet: true, ..ReachPolicy::default() }
@@ -81,7 +81,7 @@ fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
         let network = &daemon.network;
         let [id, other] = ids();
         for id in [id, other] {
-            network.join(id, wish(&internet())).await.unwrap();
+            network.join(id, request(&internet())).await.unwrap();
             network.settled(id).await.unwrap();
         }
         let (guest, sender) = send(plug(&daemon, id).await, to).await;
@@ -90,12 +90,12 @@ fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
         while !sender.is_finished() {
             on = !on;
             // Another member's, and its own where that stays allowed.
-            for (id, wish) in [
-                (other, NetworkWish { allow_internet: Some(!on), ..NetworkWish::default() }),
-                (id, NetworkWish { allow_inter_vm: Some(on), ..NetworkWish::default() }),
+            for (id, request) in [
+                (other, NetworkRequest { allow_internet: Some(!on), ..NetworkRequest::default() }),
+                (id, NetworkRequest { allow_inter_vm: Some(on), ..NetworkRequest::default() }),
             ] {
                 let began = Instant::now();
-                network.set_policy(id, wish).await.unwrap();
+                network.set_policy(id, request).await.unwrap();
                 took.push(began.elapsed());
             }
         }
@@ -115,7 +115,7 @@ fn a_restart_of_the_daemon_loses_no_packet() {
     let starts = without_loss(|path, to| async move {
         let daemon = Daemon::start(&path, options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
-        daemon.network.join(id, wish(&internet())).await.unwrap();
+        daemon.network.join(id, request(&internet())).await.unwrap();
         daemon.network.settled(id).await.unwrap();
         let (guest, sender) = send(plug(&daemon, id).await, to).await;
         daemon.stop().await;
@@ -153,7 +153,7 @@ fn hammer() {
         for turn in 0.. {
             let joining = ids::<3>();
             for id in joining {
-                daemon.network.join(id, wish(&internet())).await.unwrap();
+                daemon.network.join(id, request(&internet())).await.unwrap();
                 note(format!("join {id}"));
                 members.push(id);
             }
@@ -165,8 +165,8 @@ fn hammer() {
                 (joining[0], if turn % 2 == 0 { joins("a-b") } else { Some(GroupChange::Leave) }),
             ] {
                 let allow_inter_vm = Some(turn % 2 == 0);
-                let wish = NetworkWish { allow_inter_vm, group, ..NetworkWish::default() };
-                daemon.network.set_policy(id, wish).await.unwrap();
+                let request = NetworkRequest { allow_inter_vm, group, ..NetworkRequest::default() };
+                daemon.network.set_policy(id, request).await.unwrap();
             }
             while members.len() > 6 {
                 let id = members.remove(0);
@@ -258,7 +258,7 @@ fn a_guest_is_answered_by_the_resolver_and_told_no() {
     on_stage(|folder| async move {
         let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
-        let attachment = daemon.network.join(id, NetworkWish::default()).await.unwrap();
+        let attachment = daemon.network.join(id, NetworkRequest::default()).await.unwrap();
         daemon.network.settled(id).await.unwrap();
         let guest = plug(&daemon, id).await;
         // `a.example`, class IN, type A, in a query with the id 7.

@@ -9,7 +9,7 @@ use hivekeep_kernel::WorkspaceId;
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
 use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, NetworkModeChoice, Options};
-use hivekeep_ports::{GroupChange, Network as _, NetworkGroup, NetworkWish};
+use hivekeep_ports::{GroupChange, Network as _, NetworkGroup, NetworkRequest};
 
 use super::super::needs_root;
 use super::flow::plug;
@@ -19,13 +19,13 @@ fn group(name: &str) -> Option<NetworkGroup> {
     Some(name.parse().unwrap())
 }
 
-fn joins(name: &str) -> NetworkWish {
+fn joins(name: &str) -> NetworkRequest {
     let group = group(name).map(GroupChange::Join);
-    NetworkWish { group, ..NetworkWish::default() }
+    NetworkRequest { group, ..NetworkRequest::default() }
 }
 
-fn leaves() -> NetworkWish {
-    NetworkWish { group: Some(GroupChange::Leave), ..NetworkWish::default() }
+fn leaves() -> NetworkRequest {
+    NetworkRequest { group: Some(GroupChange::Leave), ..NetworkRequest::default() }
 }
 
 /// The kernel's set of a group; empty where there is none.
@@ -47,9 +47,9 @@ fn a_member_is_in_one_group_until_it_leaves_and_over_restarts() {
         assert_eq!([of(&daemon, one), of(&daemon, other)], [group("a"), group("a-b")]);
         assert!(kept("a").contains(&at) && !kept("a").contains(&beside), "{}", kept("a"));
         assert!(kept("a-b").contains(&beside) && !kept("a-b").contains(&at), "{}", kept("a-b"));
-        // A wish that does not speak of it leaves it.
-        let wish = NetworkWish { allow_inter_vm: Some(true), ..NetworkWish::default() };
-        assert_eq!(network.set_policy(other, wish).await.unwrap().group, group("a-b"));
+        // A request that does not speak of it leaves it.
+        let request = NetworkRequest { allow_inter_vm: Some(true), ..NetworkRequest::default() };
+        assert_eq!(network.set_policy(other, request).await.unwrap().group, group("a-b"));
         assert_eq!(network.set_policy(other, joins("a")).await.unwrap().group, group("a"));
         assert!(kept("a").contains(&beside), "{}", kept("a"));
         assert_eq!(kept("a-b"), "", "the set of a group without members stays");

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_network::NetworkModeChoice;
 use hivekeep_ports::{
-    ForwardedPort, Netdev, Network as _, NetworkWish, ReachPolicy, Transport, WorkspacePorts,
+    ForwardedPort, Netdev, Network as _, NetworkRequest, ReachPolicy, Transport, WorkspacePorts,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::super::needs_root;
 use super::guests::Guests;
-use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
+use super::{Daemon, ids, on_stage, options, request, said, taps, until};
 
 fn internet() -> ReachPolicy {
     ReachPolicy { allow_internet: true, ..ReachPolicy::default() }
@@ -27,7 +27,7 @@ fn a_member_joins_gets_its_cable_settles_and_leaves_nothing() {
         let network = &daemon.network;
         let [id] = ids();
         assert_eq!(taps(), Vec::<String>::new());
-        let attachment = network.join(id, wish(&internet())).await.unwrap();
+        let attachment = network.join(id, request(&internet())).await.unwrap();
         assert_eq!(attachment.prefix_len, 16);
         assert_eq!(attachment.dns, Some(attachment.gateway));
         let Netdev::Tap(cable) = network.cable(id).await.unwrap() else { panic!("no tap") };
@@ -40,8 +40,8 @@ fn a_member_joins_gets_its_cable_settles_and_leaves_nothing() {
         let rules = said("nft list ruleset");
         assert!(rules.contains(&attachment.address.to_string()), "{rules}");
         assert!(rules.contains("dport 53 goto names"), "names are not served: {rules}");
-        // Again, and with another wish, it stays where it is.
-        let again = network.join(id, NetworkWish::default()).await.unwrap();
+        // Again, and with another request, it stays where it is.
+        let again = network.join(id, NetworkRequest::default()).await.unwrap();
         assert_eq!(again, attachment);
         assert_eq!(daemon.state(), "running, bridge");
         drop(cable);
@@ -64,13 +64,13 @@ fn many_who_join_together_cost_one_turn_more_not_one_each() {
     on_stage(|folder| async move {
         let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let [first] = ids();
-        daemon.network.join(first, NetworkWish::default()).await.unwrap();
+        daemon.network.join(first, NetworkRequest::default()).await.unwrap();
         daemon.network.settled(first).await.unwrap();
         let before = daemon.handled();
         let joins = ids::<20>().map(|id| {
             let network = daemon.network.clone();
             async move {
-                network.join(id, NetworkWish::default()).await.unwrap();
+                network.join(id, NetworkRequest::default()).await.unwrap();
                 network.settled(id).await.unwrap();
             }
         });
@@ -97,7 +97,7 @@ fn a_restart_finds_everything_and_takes_away_what_no_workspace_has() {
             ..ReachPolicy::default()
         };
         for id in [kept, gone] {
-            daemon.network.join(id, wish(&wished)).await.unwrap();
+            daemon.network.join(id, request(&wished)).await.unwrap();
         }
         let tcp = Transport::Tcp;
         let forward = daemon.network.add_forward(kept, tcp, 80, None).await.unwrap();
@@ -146,7 +146,7 @@ fn forwards_are_taken_found_free_and_given_back() {
         let [id, other] = ids();
         let tcp = Transport::Tcp;
         for id in [id, other] {
-            network.join(id, NetworkWish::default()).await.unwrap();
+            network.join(id, NetworkRequest::default()).await.unwrap();
         }
         let stranger = network.add_forward(WorkspaceId::new(), tcp, 80, None).await.unwrap_err();
         assert_eq!(stranger.code, "not_in_network");
@@ -186,7 +186,7 @@ fn connections_to_a_parked_member_are_accepted_here_until_it_goes_on() {
         let network = &daemon.network;
         let [id] = ids();
         let tcp = Transport::Tcp;
-        network.join(id, NetworkWish::default()).await.unwrap();
+        network.join(id, NetworkRequest::default()).await.unwrap();
         network.settled(id).await.unwrap();
         let greeting = |at: SocketAddrV4| async move {
             let mut text = String::new();

@@ -1,10 +1,10 @@
 //! What cannot be kept is refused, and what goes wrong is said.
 
 use hivekeep_network::{NetworkModeChoice, Options};
-use hivekeep_ports::{Netdev, Network as _, NetworkMode, NetworkWish, ReachPolicy, Transport};
+use hivekeep_ports::{Netdev, Network as _, NetworkMode, NetworkRequest, ReachPolicy, Transport};
 
 use super::super::needs_root;
-use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
+use super::{Daemon, ids, on_stage, options, request, said, taps, until};
 
 fn internet() -> ReachPolicy {
     ReachPolicy { allow_internet: true, ..ReachPolicy::default() }
@@ -24,17 +24,17 @@ fn user_mode_forwards_ports_and_refuses_the_rest_by_name() {
             ReachPolicy { egress_allow: vec!["10.0.0.1".into()], ..ReachPolicy::default() },
             ReachPolicy { group: Some("a".parse().unwrap()), ..ReachPolicy::default() },
         ] {
-            let error = network.join(id, wish(&refused)).await.unwrap_err();
+            let error = network.join(id, request(&refused)).await.unwrap_err();
             assert_eq!(error.code, "policy_unavailable", "{error}");
             assert_eq!(network.view(id), None);
         }
-        let attachment = network.join(id, NetworkWish::default()).await.unwrap();
+        let attachment = network.join(id, NetworkRequest::default()).await.unwrap();
         assert_eq!(attachment.address.octets(), [10, 0, 2, 15]);
         assert_eq!((attachment.gateway.octets(), attachment.dns), ([10, 0, 2, 2], None));
-        let second = network.join(other, NetworkWish::default()).await.unwrap();
+        let second = network.join(other, NetworkRequest::default()).await.unwrap();
         assert_ne!(attachment.mac, second.mac);
         network.settled(id).await.unwrap();
-        let refused = network.set_policy(id, wish(&internet())).await.unwrap_err();
+        let refused = network.set_policy(id, request(&internet())).await.unwrap_err();
         assert_eq!(refused.code, "policy_unavailable");
         // The port is held until the machine takes it itself.
         let forward = network.add_forward(id, Transport::Tcp, 80, None).await.unwrap();
@@ -62,7 +62,7 @@ fn a_policy_of_another_footing_is_not_in_force_and_its_machine_gets_no_cable() {
     on_stage(|folder| async move {
         let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
-        daemon.network.join(id, wish(&internet())).await.unwrap();
+        daemon.network.join(id, request(&internet())).await.unwrap();
         daemon.network.settled(id).await.unwrap();
         daemon.stop().await;
         let daemon = Daemon::start(&folder, options(NetworkModeChoice::User)).await;
@@ -70,11 +70,11 @@ fn a_policy_of_another_footing_is_not_in_force_and_its_machine_gets_no_cable() {
         assert_eq!(network.view(id).unwrap().policy, ReachPolicy::default());
         for refused in [
             network.cable(id).await.unwrap_err(),
-            network.join(id, NetworkWish::default()).await.unwrap_err(),
+            network.join(id, NetworkRequest::default()).await.unwrap_err(),
         ] {
             assert_eq!(refused.code, "policy_unavailable");
         }
-        network.set_policy(id, wish(&ReachPolicy::default())).await.unwrap();
+        network.set_policy(id, request(&ReachPolicy::default())).await.unwrap();
         assert!(matches!(network.cable(id).await.unwrap(), Netdev::User(_)));
         daemon.stop().await;
     });
@@ -85,7 +85,7 @@ fn without_a_network_everything_is_refused_and_leaving_is_not() {
     on_stage_or_here(|folder| async move {
         let daemon = Daemon::start(&folder, options(NetworkModeChoice::Off)).await;
         let [id] = ids();
-        let refused = daemon.network.join(id, NetworkWish::default()).await.unwrap_err();
+        let refused = daemon.network.join(id, NetworkRequest::default()).await.unwrap_err();
         assert_eq!(refused.code, "network_unavailable");
         assert_eq!(daemon.network.cable(id).await.unwrap_err().code, "network_unavailable");
         daemon.network.leave(id).await.unwrap();
@@ -100,7 +100,7 @@ fn one_daemon_has_a_tag_and_a_subnet_and_the_next_says_what_is_in_its_way() {
     on_stage(|folder| async move {
         let first = Daemon::start(&folder.join("a"), options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
-        first.network.join(id, NetworkWish::default()).await.unwrap();
+        first.network.join(id, NetworkRequest::default()).await.unwrap();
         first.network.settled(id).await.unwrap();
         let same = Daemon::start(&folder.join("b"), options(NetworkModeChoice::Auto)).await;
         let NetworkMode::User { reason } = same.network.mode().await.unwrap() else { panic!() };
@@ -118,7 +118,7 @@ fn one_daemon_has_a_tag_and_a_subnet_and_the_next_says_what_is_in_its_way() {
         let elsewhere = Options { subnet: Some("10.214.0.0/24".parse().unwrap()), ..other };
         let fourth = Daemon::start(&folder.join("d"), elsewhere).await;
         assert_eq!(fourth.network.mode().await.unwrap(), NetworkMode::Bridge);
-        fourth.network.join(id, NetworkWish::default()).await.unwrap();
+        fourth.network.join(id, NetworkRequest::default()).await.unwrap();
         fourth.network.settled(id).await.unwrap();
         fourth.stop().await;
         first.stop().await;
@@ -141,7 +141,7 @@ fn a_second_daemon_takes_the_next_free_subnet_and_stays_there() {
         let [id] = ids();
         for (daemon, subnet) in [(&first, [10, 213]), (&second, [10, 215])] {
             assert_eq!(daemon.network.mode().await.unwrap(), NetworkMode::Bridge);
-            let attachment = daemon.network.join(id, NetworkWish::default()).await.unwrap();
+            let attachment = daemon.network.join(id, NetworkRequest::default()).await.unwrap();
             daemon.network.settled(id).await.unwrap();
             assert_eq!(attachment.address.octets()[..2], subnet);
             assert_eq!(daemon.state(), "running, bridge");
@@ -184,15 +184,15 @@ fn a_self_test_that_cannot_look_refuses_for_now_and_is_repeated() {
         let [id] = ids();
         let named =
             ReachPolicy { egress_allow: vec!["a.example".into()], ..ReachPolicy::default() };
-        let refused = network.join(id, wish(&named)).await.unwrap_err();
+        let refused = network.join(id, request(&named)).await.unwrap_err();
         assert_eq!((&*refused.code, refused.retryable), ("policy_unproven", true), "{refused}");
         assert!(refused.message.contains("not yet proven: AllowedNames: UNKNOWN"), "{refused}");
-        network.join(id, wish(&internet())).await.unwrap();
+        network.join(id, request(&internet())).await.unwrap();
         assert_eq!(daemon.state(), "degraded, bridge: not yet proven: AllowedNames");
         assert!(!folder.join("network-selftest.json").exists(), "half an outcome is kept");
         std::fs::remove_file(&dies).unwrap();
         until("it is proven", || daemon.state() == "running, bridge").await;
-        network.set_policy(id, wish(&named)).await.unwrap();
+        network.set_policy(id, request(&named)).await.unwrap();
         assert!(folder.join("network-selftest.json").exists(), "the outcome is not kept");
         daemon.stop().await;
     });
@@ -207,7 +207,7 @@ fn an_emptied_filter_is_heard_of_and_filled_again() {
             Options { check_interval_secs: 1_000_000, ..options(NetworkModeChoice::Bridge) };
         let daemon = Daemon::start(&folder, seldom).await;
         let [id] = ids();
-        daemon.network.join(id, wish(&internet())).await.unwrap();
+        daemon.network.join(id, request(&internet())).await.unwrap();
         daemon.network.settled(id).await.unwrap();
         // Together they are in the order in which they were made.
         let rules =
@@ -237,7 +237,7 @@ fn what_others_do_to_it_is_mended_and_told_and_a_lost_port_too() {
         let often = Options { check_interval_secs: 1, ..options(NetworkModeChoice::Bridge) };
         let daemon = Daemon::start(&folder, often.clone()).await;
         let [id] = ids();
-        daemon.network.join(id, NetworkWish::default()).await.unwrap();
+        daemon.network.join(id, NetworkRequest::default()).await.unwrap();
         let tcp = Transport::Tcp;
         let forward = daemon.network.add_forward(id, tcp, 80, Some(18_080)).await.unwrap();
         let rules = || said("nft list chain inet hivekeep-test crossing");
@@ -280,16 +280,16 @@ fn what_the_kernel_does_not_take_is_undone_and_tried_again() {
         let daemon = Daemon::start(&folder, slow).await;
         let network = &daemon.network;
         let [id, other] = ids();
-        network.join(id, NetworkWish::default()).await.unwrap();
+        network.join(id, NetworkRequest::default()).await.unwrap();
         network.settled(id).await.unwrap();
         std::fs::write(&broken, "").unwrap();
-        let refused = network.set_policy(id, wish(&internet())).await.unwrap_err();
+        let refused = network.set_policy(id, request(&internet())).await.unwrap_err();
         assert_eq!(refused.code, "network_failed");
         assert!(refused.message.contains("broken on purpose"), "{refused}");
         assert_eq!(network.view(id).unwrap().policy, ReachPolicy::default());
         let refused = network.add_forward(id, Transport::Tcp, 80, Some(18_080)).await.unwrap_err();
         assert_eq!(refused.code, "network_failed");
-        network.join(other, NetworkWish::default()).await.unwrap();
+        network.join(other, NetworkRequest::default()).await.unwrap();
         assert_eq!(network.settled(other).await.unwrap_err().code, "network_failed");
         assert!(daemon.state().contains("broken on purpose"), "{}", daemon.state());
         std::fs::remove_file(&broken).unwrap();
@@ -328,9 +328,9 @@ fn a_cable_outlives_a_look_that_began_before_its_member_was_in() {
         network.mode().await.unwrap();
         let [first, second] = ids();
         std::fs::write(&stall, "").unwrap();
-        network.join(first, NetworkWish::default()).await.unwrap();
+        network.join(first, NetworkRequest::default()).await.unwrap();
         until("the first look has begun", || waits.exists()).await;
-        network.join(second, NetworkWish::default()).await.unwrap();
+        network.join(second, NetworkRequest::default()).await.unwrap();
         let go_on = async {
             // Long enough for a cable that does not wait.
             for _ in 0..50 {

@@ -10,19 +10,19 @@ use hivekeep_network::NetworkModeChoice;
 use hivekeep_network::selftest::talk::PATIENCE;
 use hivekeep_network::selftest::test_guest::TestGuest;
 use hivekeep_ports::{
-    ForwardedPort, Network as _, NetworkWish, ReachPolicy, Transport, WorkspacePorts,
+    ForwardedPort, Network as _, NetworkRequest, ReachPolicy, Transport, WorkspacePorts,
 };
 
 use super::super::needs_root;
 use super::flow::plug;
 use super::guests::Guests;
-use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
+use super::{Daemon, ids, on_stage, options, request, said, taps, until};
 
 /// A daemon with a member whose port 80 is forwarded.
 async fn begin(folder: &std::path::Path) -> (Daemon, Arc<Guests>, WorkspaceId, ForwardedPort) {
     let daemon = Daemon::start(folder, options(NetworkModeChoice::Bridge)).await;
     let [id] = ids();
-    daemon.network.join(id, NetworkWish::default()).await.unwrap();
+    daemon.network.join(id, NetworkRequest::default()).await.unwrap();
     daemon.network.settled(id).await.unwrap();
     let forward = daemon.network.add_forward(id, Transport::Udp, 80, None).await.unwrap();
     (daemon, Arc::default(), id, forward)
@@ -157,7 +157,7 @@ fn a_machine_that_is_not_woken_is_tried_again_and_leaves_its_tap() {
 
         // One that sleeps holds up no stop.
         let [other] = ids();
-        daemon.network.join(other, NetworkWish::default()).await.unwrap();
+        daemon.network.join(other, NetworkRequest::default()).await.unwrap();
         daemon.network.settled(other).await.unwrap();
         sleeps(&daemon, other, None).await;
         daemon.network.take_down().await;
@@ -175,7 +175,7 @@ fn another_member_wakes_it_where_it_may_reach_it() {
         daemon.ports.offer::<dyn WorkspacePorts>(wakes.clone());
         let [id, peer] = ids();
         for member in [id, peer] {
-            daemon.network.join(member, NetworkWish::default()).await.unwrap();
+            daemon.network.join(member, NetworkRequest::default()).await.unwrap();
             daemon.network.settled(member).await.unwrap();
         }
         let guest = plug(&daemon, peer).await;
@@ -192,7 +192,7 @@ fn another_member_wakes_it_where_it_may_reach_it() {
         assert_eq!(wakes.asked(), 0, "one that may not reach it");
         let open = ReachPolicy { allow_inter_vm: true, ..ReachPolicy::default() };
         for member in [id, peer] {
-            daemon.network.set_policy(member, wish(&open)).await.unwrap();
+            daemon.network.set_policy(member, request(&open)).await.unwrap();
         }
         until("it is woken", || {
             let _ = socket.send_to(b"hello", to);

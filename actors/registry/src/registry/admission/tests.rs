@@ -336,9 +336,9 @@ proptest! {
                 }
                 Step::Park(which) if !model.running.is_empty() => {
                     let at = which.index(model.running.len());
-                    let wish = model.running[at];
-                    let next = calls.park(now, &wish.call);
-                    let parked = model.parked.iter().filter(|call| call.session == wish.session);
+                    let request = model.running[at];
+                    let next = calls.park(now, &request.call);
+                    let parked = model.parked.iter().filter(|call| call.session == request.session);
                     if parked.count() < 2 {
                         model.parked.push(model.running.remove(at));
                     }

@@ -110,8 +110,8 @@ impl Stage {
     pub(super) async fn plan(&self, id: SwarmId, input: SwarmRun) -> SwarmPlan {
         let cx = context(self.session, "swarm_run", MINUTE, Progress::default());
         let shared = SwarmShared::new(&self.rig.daemon, Options::default()).expect("offered");
-        let wish = SwarmRequest::of(input).unwrap_or_else(|error| panic!("{error}"));
-        wish.plan(&shared, id, &cx).await.expect("planned")
+        let request = SwarmRequest::of(input).unwrap_or_else(|error| panic!("{error}"));
+        request.plan(&shared, id, &cx).await.expect("planned")
     }
 
     /// Writes records as a daemon of any version does: as JSON, in pieces behind their marks.

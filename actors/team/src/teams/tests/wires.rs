@@ -9,8 +9,8 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 use hivekeep_ports::{
-    ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView,
-    NetworkWish, ReachPolicy, Transport, Vault,
+    ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkMode, NetworkRequest,
+    NetworkView, ReachPolicy, Transport, Vault,
 };
 
 use super::fake::Fake;
@@ -39,7 +39,7 @@ impl Network for Fake {
     async fn set_policy(
         &self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<ReachPolicy, ToolError> {
         self.with(|world| {
             let known = world.workspaces.iter().find(|(_, one)| one.id == id);
@@ -47,9 +47,9 @@ impl Network for Fake {
             if world.unruly.is_some_and(|part| name.contains(part)) {
                 return Err(ToolError::foreign(Layer::Machine, "network_failed", "nft said no"));
             }
-            assert_eq!(wish.allow_inter_vm, Some(false));
+            assert_eq!(request.allow_inter_vm, Some(false));
             let policy = world.policies.entry(id).or_default();
-            policy.group = wish.group.and_then(GroupChange::group);
+            policy.group = request.group.and_then(GroupChange::group);
             Ok(policy.clone())
         })
     }
@@ -61,7 +61,11 @@ impl Network for Fake {
         })
     }
 
-    async fn join(&self, _: WorkspaceId, _: NetworkWish) -> Result<InterfaceSettings, ToolError> {
+    async fn join(
+        &self,
+        _: WorkspaceId,
+        _: NetworkRequest,
+    ) -> Result<InterfaceSettings, ToolError> {
         unreachable!("teams do not give places")
     }
     async fn cable(&self, _: WorkspaceId) -> Result<Netdev, ToolError> {

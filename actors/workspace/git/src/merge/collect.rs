@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use super::MergeWish;
+use super::MergeRequest;
 use super::leftovers::{self, RunningMerge};
 use super::repo::{Repo, is_sha, nonsense, shown, text};
 use super::repository::Repository;
@@ -69,7 +69,7 @@ pub(super) async fn sample(target: &Repo<'_>, head: &str) -> Result<Vec<String>,
 /// Collects what a source has and the target may lack.
 pub(super) async fn collect(
     way: &dyn Repository,
-    wish: &MergeWish,
+    request: &MergeRequest,
     running: &RunningMerge,
     name: &str,
     sample: &[String],
@@ -81,9 +81,9 @@ pub(super) async fn collect(
         commits: Err(ToolError::cancelled()),
     };
     collected.commits = async {
-        let repo = Repo::open(way, &wish.path).await?;
+        let repo = Repo::open(way, &request.path).await?;
         leftovers::remove_files(&repo, running).await?;
-        look_at_uncommitted(&repo, wish, name, &mut collected).await?;
+        look_at_uncommitted(&repo, request, name, &mut collected).await?;
         let head = repo.head().await?;
         let shared = shared(&repo, sample).await?;
         if nothing_beyond(&repo, &head, &shared).await? {
@@ -97,18 +97,18 @@ pub(super) async fn collect(
 
 async fn look_at_uncommitted(
     repo: &Repo<'_>,
-    wish: &MergeWish,
+    request: &MergeRequest,
     name: &str,
     collected: &mut Collected,
 ) -> Result<(), ToolError> {
     collected.uncommitted = repo.changed().await?;
-    if collected.uncommitted.is_empty() || !wish.commit_uncommitted {
+    if collected.uncommitted.is_empty() || !request.commit_uncommitted {
         return Ok(());
     }
     repo.idle().await?;
     repo.must(&["add", "--all"]).await?;
     let message =
-        wish.commit_message.clone().unwrap_or_else(|| format!("Uncommitted work of {name}"));
+        request.commit_message.clone().unwrap_or_else(|| format!("Uncommitted work of {name}"));
     let staged = repo.run(&["diff", "--cached", "--quiet", "--no-ext-diff"]).await?;
     if !staged.ok() {
         repo.must(&["commit", "--quiet", "--no-verify", "-m", &message]).await?;

@@ -3,7 +3,7 @@
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::{
-    MergeSide, MergeWish,
+    MergeRequest, MergeSide,
     collect::Collected,
     conflict::Failure,
     replay::Applied,
@@ -26,7 +26,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(
-        wish: &MergeWish,
+        request: &MergeRequest,
         target: &MergeSide,
         head: String,
         interrupted_before: Vec<Interrupted>,
@@ -34,7 +34,7 @@ impl Report {
         Self {
             result: MergeResult {
                 success: false,
-                strategy: wish.strategy,
+                strategy: request.strategy,
                 target_workspace: target.id,
                 branch: None,
                 head_after: head.clone(),

@@ -26,9 +26,9 @@ async fn fetched_keeping(
     keep_refs: bool,
 ) -> Result<GitFetched, ToolError> {
     let remote = "origin".to_owned();
-    let wish = FetchWish { remote, what, keep_refs, depth: None, credential, timeout: LIMIT };
-    wish.check()?;
-    fetch(guest.git(&guest.path("a")), &GitOptions::default(), wish).await
+    let request = FetchRequest { remote, what, keep_refs, depth: None, credential, timeout: LIMIT };
+    request.check()?;
+    fetch(guest.git(&guest.path("a")), &GitOptions::default(), request).await
 }
 
 #[tokio::test]
@@ -36,7 +36,8 @@ async fn each_kind_of_ref_is_fetched_and_the_tree_stays() {
     let Some(guest) = Guest::start().await else { return };
     guest.sh(ORIGIN);
     let url = format!("file://{}", guest.path("bare.git"));
-    let cloned = cloned_as(&guest, &url, "a", None, |wish| wish.depth = Some(1)).await.unwrap();
+    let cloned =
+        cloned_as(&guest, &url, "a", None, |request| request.depth = Some(1)).await.unwrap();
     guest.sh("git clone -q bare.git other; cd other; echo two > told; git commit -qam two; git tag v2; \
               git push -q origin main v2; git commit -q --allow-empty -m three; git push -q origin main");
     let there =
@@ -104,7 +105,7 @@ async fn a_sparse_clone_has_its_folders_alone() {
     let url = format!("file://{}", guest.path("bare.git"));
     let folders = |folders: &[&str]| {
         let folders = folders.iter().map(|it| (*it).to_owned()).collect();
-        move |wish: &mut CloneWish| wish.sparse_paths = folders
+        move |request: &mut CloneRequest| request.sparse_paths = folders
     };
     cloned_as(&guest, &url, "s", None, folders(&["a/b"])).await.unwrap();
     assert_eq!(
@@ -114,7 +115,7 @@ async fn a_sparse_clone_has_its_folders_alone() {
     let now = status(&guest.git(&guest.path("s"))).await.unwrap();
     assert!(!now.dirty);
     for bad in ["--stdin", "../x", "/etc", "a/*", "!a", ""] {
-        let mut wish = CloneWish {
+        let mut request = CloneRequest {
             url: GitUrl::parse(&url).unwrap(),
             login: None,
             path: guest.path("t"),
@@ -123,8 +124,8 @@ async fn a_sparse_clone_has_its_folders_alone() {
             sparse_paths: Vec::new(),
             timeout: LIMIT,
         };
-        folders(&[bad])(&mut wish);
-        assert_eq!(wish.check().unwrap_err().code, "invalid_input", "{bad}");
+        folders(&[bad])(&mut request);
+        assert_eq!(request.check().unwrap_err().code, "invalid_input", "{bad}");
     }
 }
 

@@ -30,7 +30,7 @@ async fn git_runs_as_the_owner_of_the_repository() {
     assert_eq!(now.untracked, ["dir/"]);
     assert_eq!(committed(&guest, "a", "m").await.unwrap().status, CommitStatus::Committed);
     assert_eq!(guest.sh("cat a/.git/who"), format!("{OWNER}\n"), "the hook's user");
-    assert_eq!(pushed(&guest, "a", wish()).await.unwrap().status, "pushed");
+    assert_eq!(pushed(&guest, "a", request()).await.unwrap().status, "pushed");
     assert_eq!(guest.sh(&format!("find a bare.git ! -user {OWNER}")), "");
 
     guest.sh("chown 0 a/.git");
@@ -48,7 +48,7 @@ async fn a_clone_is_its_users_and_the_credential_reaches_that_users_git() {
     let cloned = async |user: &str, path: &str| {
         let url = GitUrl::parse(&server.url("bare.git")).unwrap();
         let login = GitOptions::default().login_for(&url, Some(&given(TOKEN))).unwrap();
-        let wish = CloneWish {
+        let request = CloneRequest {
             url,
             login,
             path: guest.path(path),
@@ -57,7 +57,7 @@ async fn a_clone_is_its_users_and_the_credential_reaches_that_users_git() {
             sparse_paths: Vec::new(),
             timeout: LIMIT,
         };
-        clone(guest.git("/").as_user(Some(user.to_owned())), wish).await
+        clone(guest.git("/").as_user(Some(user.to_owned())), request).await
     };
     let made = cloned(OTHER, "own/a").await.unwrap();
     assert_eq!(made.branch.as_deref(), Some("main"));

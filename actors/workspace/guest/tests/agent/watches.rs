@@ -24,13 +24,13 @@ impl Stage {
         Self { _guest: guest, host, folder }
     }
 
-    fn wish(&self, recursive: bool) -> WatchStart {
+    fn request(&self, recursive: bool) -> WatchStart {
         let path = self.folder.to_str().expect("UTF-8").to_owned();
         WatchStart { path, recursive, user: None }
     }
 
     async fn watch(&self, recursive: bool) -> u64 {
-        self.host.ask(self.wish(recursive)).await.expect("watched").watch
+        self.host.ask(self.request(recursive)).await.expect("watched").watch
     }
 
     async fn read(&self, watch: u64, after: u64) -> WatchChanges {
@@ -190,7 +190,7 @@ async fn watches_are_bounded_end_and_have_the_rights_of_their_user() {
         watches.push(stage.watch(false).await);
     }
     assert_eq!(watches.iter().collect::<BTreeSet<_>>().len(), watches.len());
-    let one_more = stage.host.ask(stage.wish(false)).await.expect_err("refused");
+    let one_more = stage.host.ask(stage.request(false)).await.expect_err("refused");
     assert_eq!(one_more.code, GuestCode::Busy);
     let (ended, read) = (watches[0], WatchRead { watch: watches[0], after: 0, wait_ms: 60_000 });
     let mut waits = stage.host.call(read.clone().into_wire()).await;
@@ -214,13 +214,13 @@ async fn watches_are_bounded_end_and_have_the_rights_of_their_user() {
         let refused = stage.host.ask(WatchStart { path, recursive: true, user }).await;
         assert_eq!(refused.expect_err("refused").code, code);
     }
-    let relative = WatchStart { path: "tmp".into(), ..stage.wish(false) };
+    let relative = WatchStart { path: "tmp".into(), ..stage.request(false) };
     assert_eq!(stage.host.ask(relative).await.expect_err("refused").code, GuestCode::Invalid);
     if !rustix::process::geteuid().is_root() {
         return hivekeep_skip::skip("only root is somebody else");
     }
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     fs::set_permissions(&stage.folder, mode).expect("set");
-    let denied = WatchStart { user: Some("64781".into()), ..stage.wish(false) };
+    let denied = WatchStart { user: Some("64781".into()), ..stage.request(false) };
     assert_eq!(stage.host.ask(denied).await.expect_err("denied").code, GuestCode::PermissionDenied);
 }

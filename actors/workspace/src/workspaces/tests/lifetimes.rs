@@ -20,8 +20,8 @@ async fn with_life(stage: &Stage, name: &str, at_end: &str) -> (String, DateTime
 }
 
 async fn end_soon(stage: &Stage, id: &str, at_end: &str) -> DateTime<Utc> {
-    let wish = json!({ "workspace_id": id, "lifetime_secs": 1, "at_end": at_end });
-    let set = stage.call("workspace_lifetime", wish).await.unwrap();
+    let request = json!({ "workspace_id": id, "lifetime_secs": 1, "at_end": at_end });
+    let set = stage.call("workspace_lifetime", request).await.unwrap();
     assert_eq!((&set["workspace_id"], &set["at_end"]), (&json!(id), &json!(at_end)));
     time(&set["ends_at"])
 }
@@ -37,9 +37,9 @@ async fn ended(stage: &Stage, id: &str, state: &str) -> Value {
     info
 }
 
-async fn lifetime(stage: &Stage, mut wish: Value) -> Value {
-    wish["workspace_id"] = json!("w");
-    stage.call("workspace_lifetime", wish).await.unwrap()
+async fn lifetime(stage: &Stage, mut request: Value) -> Value {
+    request["workspace_id"] = json!("w");
+    stage.call("workspace_lifetime", request).await.unwrap()
 }
 
 /// As a call that sets the end does up to its commit; the next daemon finds it.
@@ -151,9 +151,9 @@ async fn an_end_waits_for_what_has_the_machine_to_itself() {
     let stage = Stage::open().await;
     let id = stage.create("w").await;
     stage.driver.hold("save", true);
-    let wish =
+    let request =
         json!({ "workspace_id": id, "action": "create", "name": "s", "include_memory": true });
-    let saving = stage.send("snapshot", wish, |_| {}).unwrap();
+    let saving = stage.send("snapshot", request, |_| {}).unwrap();
     end_soon(&stage, &id, "destroy").await;
     let info = stage.once(&id, |info| info["end_delayed"].is_string()).await;
     assert!(info["end_delayed"].as_str().unwrap().contains("being snapshotted"), "{info}");
@@ -185,24 +185,24 @@ async fn an_end_is_set_extended_and_taken_away() {
     // What has no end has none after an extension.
     let none = lifetime(&stage, json!({ "lifetime_secs": 5, "at_least": true })).await;
     assert_eq!(none["ends_at"], Value::Null);
-    let wish = json!({ "workspace_id": "w", "at_end": "stop" });
-    let refused = stage.call("workspace_lifetime", wish).await.unwrap_err();
+    let request = json!({ "workspace_id": "w", "at_end": "stop" });
+    let refused = stage.call("workspace_lifetime", request).await.unwrap_err();
     assert_eq!(refused.code, "invalid_input");
 }
 
 #[tokio::test]
 async fn a_fork_has_the_labels_of_its_source_and_no_end() {
     let stage = Stage::open().await;
-    let wish = json!({
+    let request = json!({
         "name": "w", "disk_gb": 1, "lifetime_secs": 3600, "labels": { "job": "7", "of": "me" },
     });
-    let id = stage.call("workspace_create", wish).await.unwrap()["workspace_id"].clone();
-    let wish = json!({ "workspace_id": id, "action": "create", "name": "s" });
-    stage.call("snapshot", wish).await.unwrap();
+    let id = stage.call("workspace_create", request).await.unwrap()["workspace_id"].clone();
+    let request = json!({ "workspace_id": id, "action": "create", "name": "s" });
+    stage.call("snapshot", request).await.unwrap();
     let fork = |more: Value| {
-        let mut wish = json!({ "workspace_id": id, "snapshot_name": "s" });
-        wish.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        stage.call("workspace_fork", wish)
+        let mut request = json!({ "workspace_id": id, "snapshot_name": "s" });
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        stage.call("workspace_fork", request)
     };
     fork(json!({ "new_name": "as-it-is" })).await.unwrap();
     let other = json!({ "new_name": "other", "labels": { "job": "8" }, "lifetime_secs": 60 });
@@ -238,9 +238,9 @@ async fn a_machine_of_the_pool_gets_labels_and_an_end_with_its_name() {
         assert!(begun.elapsed().as_secs() < 30, "no machine is ready");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let wish =
+    let request =
         json!({ "name": "w", "lifetime_secs": 3600, "at_end": "destroy", "labels": { "a": "b" } });
-    let made = stage.call("workspace_create", wish).await.unwrap();
+    let made = stage.call("workspace_create", request).await.unwrap();
     assert_eq!(made["from_pool"], true);
     let seen = async |stage: &Stage| {
         let list = stage.call("workspace_list", json!({ "labels": { "a": "b" } })).await.unwrap();

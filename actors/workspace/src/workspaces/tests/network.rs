@@ -7,7 +7,7 @@ use std::sync::{
 
 use hivekeep_link::fake::RequestBehaviour;
 use hivekeep_machine::{Error, ExitHow, Isolation, ReattachError};
-use hivekeep_ports::{GroupChange, Network as _, NetworkMode, NetworkWish};
+use hivekeep_ports::{GroupChange, Network as _, NetworkMode, NetworkRequest};
 use hivekeep_protocol::{FromGuest, NetworkSet, Quiesced, Reidentified, SetNetwork, ToGuest};
 use serde_json::{Value, json};
 
@@ -177,15 +177,15 @@ async fn a_machine_without_its_network_is_not_taken_up_again() {
 }
 
 #[tokio::test]
-async fn without_a_network_a_wish_for_one_is_refused_and_all_else_works() {
+async fn without_a_network_a_request_for_one_is_refused_and_all_else_works() {
     let mode = NetworkMode::Off { reason: "switched off".to_owned() };
     let (stage, wires, _) = open(mode).await;
-    let wish = json!({ "name": "w", "allow_internet": true });
-    let refused = stage.call("workspace_create", wish).await.unwrap_err();
+    let wanted = json!({ "name": "w", "allow_internet": true });
+    let refused = stage.call("workspace_create", wanted).await.unwrap_err();
     assert_eq!(refused.code, "network_unavailable");
     assert!(refused.message.contains("switched off"), "{}", refused.message);
-    let wish = json!({ "name": "w", "disk_gb": 1, "allow_internet": false });
-    let made = stage.call("workspace_create", wish).await.unwrap();
+    let wanted = json!({ "name": "w", "disk_gb": 1, "allow_internet": false });
+    let made = stage.call("workspace_create", wanted).await.unwrap();
     let id = made["workspace_id"].as_str().unwrap();
     assert_eq!((&made["ip"], wires.calls()), (&Value::Null, vec!["retain".to_owned()]));
     let network = stage.info(id).await["network"].clone();
@@ -202,8 +202,8 @@ async fn without_a_network_a_wish_for_one_is_refused_and_all_else_works() {
 #[tokio::test]
 async fn a_policy_is_shown_and_changed_whether_or_not_it_runs() {
     let (stage, wires, _) = open(NetworkMode::Bridge).await;
-    let wish = json!({ "name": "w", "disk_gb": 1, "allow_internet": true });
-    let made = stage.call("workspace_create", wish).await.unwrap();
+    let wanted = json!({ "name": "w", "disk_gb": 1, "allow_internet": true });
+    let made = stage.call("workspace_create", wanted).await.unwrap();
     let id = made["workspace_id"].as_str().unwrap().to_owned();
     let policy = |more: Value| {
         let mut args = json!({ "workspace_id": id });
@@ -305,14 +305,14 @@ async fn in_user_mode_a_machine_that_runs_is_told_of_its_forwards() {
 #[tokio::test]
 async fn forks_inherit_the_policy_and_neither_forwards_nor_the_group() {
     let (stage, wires, _) = open(NetworkMode::Bridge).await;
-    let wish = json!({ "name": "w", "disk_gb": 1, "allow_internet": true });
-    stage.call("workspace_create", wish).await.unwrap();
+    let wanted = json!({ "name": "w", "disk_gb": 1, "allow_internet": true });
+    stage.call("workspace_create", wanted).await.unwrap();
     let source = stage.daemon.shared.directory.card("w").unwrap().id.to_string();
     let add = json!({ "workspace_id": source, "action": "add", "guest_port": 80 });
     stage.call("port_forward", add).await.unwrap();
     assert_eq!(stage.info(&source).await["network"].get("group"), None);
     let group = GroupChange::Join("a-b".parse().unwrap());
-    let joins = NetworkWish { group: Some(group), ..NetworkWish::default() };
+    let joins = NetworkRequest { group: Some(group), ..NetworkRequest::default() };
     wires.set_policy(source.parse().unwrap(), joins).await.unwrap();
     assert_eq!(stage.info(&source).await["network"]["group"], "a-b");
     let save =
@@ -354,13 +354,13 @@ async fn forks_inherit_the_policy_and_neither_forwards_nor_the_group() {
 #[tokio::test]
 async fn a_group_needs_a_network_and_a_place_that_is_given_later_is_in_none() {
     let (stage, ..) = open(NetworkMode::Off { reason: "off".to_owned() }).await;
-    let of = |group| NetworkWish { group: Some(group), ..NetworkWish::default() };
+    let of = |group| NetworkRequest { group: Some(group), ..NetworkRequest::default() };
     let joins = of(GroupChange::Join("a".parse().unwrap()));
     let shared = &stage.daemon.shared;
-    let refused = shared.may_wish(Isolation::Vm, &joins).await.unwrap_err();
+    let refused = shared.check_network(Isolation::Vm, &joins).await.unwrap_err();
     assert_eq!(refused.code, "network_unavailable");
-    shared.may_wish(Isolation::Vm, &of(GroupChange::Leave)).await.unwrap();
-    assert_eq!(later(&joins), NetworkWish::default());
+    shared.check_network(Isolation::Vm, &of(GroupChange::Leave)).await.unwrap();
+    assert_eq!(later(&joins), NetworkRequest::default());
 }
 
 #[tokio::test]

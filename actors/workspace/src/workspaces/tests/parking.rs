@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::stage::Stage;
 use crate::{
     Options, WorkspacePortsHandle,
-    records::{ParkWish, Record},
+    records::{ParkPlan, Record},
 };
 
 /// Memory of a workspace that says nothing of it.
@@ -181,8 +181,8 @@ async fn a_park_that_was_cut_short_lets_the_machine_go_on() {
     let mut stage = Stage::open().await;
     let id = stage.create("w").await;
     // The daemon died while the memory was being saved, or right behind that.
-    let wish = ParkWish { park: SnapshotId::new(), base: None, paused: false };
-    record(&stage, &id, &Record::ParkWanted(wish)).await;
+    let request = ParkPlan { park: SnapshotId::new(), base: None, paused: false };
+    record(&stage, &id, &Record::ParkWanted(request)).await;
     stage.call("workspace_pause", json!({ "workspace_id": id })).await.unwrap();
     let seen = asked(&stage, "resume");
     stage.restart().await;
@@ -196,11 +196,11 @@ async fn a_park_that_was_cut_short_lets_the_machine_go_on() {
 async fn a_machine_that_is_parked_by_the_records_is_ended() {
     let mut stage = Stage::open().await;
     let id = parked(&stage, "w").await;
-    let wish = stage.daemon.shared.logs.state(id.parse().unwrap()).unwrap().parked.unwrap().wish;
+    let plan = stage.daemon.shared.logs.state(id.parse().unwrap()).unwrap().parked.unwrap().plan;
     stage.call("exec", command(&id)).await.unwrap();
     // The daemon died between the record and the end of the machine.
-    let park = wish.park;
-    record(&stage, &id, &Record::ParkWanted(wish)).await;
+    let park = plan.park;
+    record(&stage, &id, &Record::ParkWanted(plan)).await;
     let at = chrono::Utc::now();
     record(&stage, &id, &Record::Parked { park, memory_bytes: 8, at }).await;
     assert!(stage.driver.is_running(&id));
@@ -240,8 +240,8 @@ async fn one_that_cannot_be_woken_says_so_and_is_started_from_its_disk_when_aske
         assert!(info["reason"].as_str().unwrap().contains("QEMU's version"), "{info}");
         assert_eq!((memories(&stage).len(), stage.daemon.quota.held_mb()), (1, 0));
     }
-    let wish = json!({ "workspace_id": id, "from_disk": true });
-    stage.call("workspace_start", wish).await.unwrap();
+    let request = json!({ "workspace_id": id, "from_disk": true });
+    stage.call("workspace_start", request).await.unwrap();
     let info = stage.once(&id, |info| info["state"] == "running").await;
     assert_eq!(info["reason"], Value::Null);
     stage.until(|| memories(&stage).is_empty()).await;
@@ -276,11 +276,11 @@ async fn wakes_have_turns_and_nobody_is_woken_for_who_went_away() {
 async fn an_idle_machine_is_parked_and_one_is_at_its_end() {
     let stage = Stage::open().await;
     let (idle, ended) = (stage.create("idle").await, stage.create("ended").await);
-    let wish = json!({ "workspace_id": idle, "idle_park_secs": 1 });
-    let set = stage.call("workspace_lifetime", wish).await.unwrap();
+    let request = json!({ "workspace_id": idle, "idle_park_secs": 1 });
+    let set = stage.call("workspace_lifetime", request).await.unwrap();
     assert_eq!((&set["idle_park_secs"], &set["ends_at"]), (&json!(1), &Value::Null));
-    let wish = json!({ "workspace_id": ended, "lifetime_secs": 1, "at_end": "park" });
-    stage.call("workspace_lifetime", wish).await.unwrap();
+    let request = json!({ "workspace_id": ended, "lifetime_secs": 1, "at_end": "park" });
+    stage.call("workspace_lifetime", request).await.unwrap();
     for id in [&idle, &ended] {
         let info = stage.once(id, |info| info["state"] == "parked").await;
         assert_eq!(info["process"], "none");
@@ -292,8 +292,8 @@ async fn an_idle_machine_is_parked_and_one_is_at_its_end() {
     }
     stage.until(|| count(&stage, "workspace.parked") == 3).await;
     assert_eq!(stage.info(&ended).await["state"], "running");
-    let wish = json!({ "workspace_id": idle, "idle_park_secs": null });
-    let set = stage.call("workspace_lifetime", wish).await.unwrap();
+    let request = json!({ "workspace_id": idle, "idle_park_secs": null });
+    let set = stage.call("workspace_lifetime", request).await.unwrap();
     assert_eq!(set["idle_park_secs"], Value::Null);
 }
 
@@ -305,8 +305,8 @@ async fn what_a_parked_workspace_can_do_and_what_not() {
     assert_eq!(refused.code, "workspace_state");
     assert!(refused.next_step.unwrap().contains("workspace_start wakes it"));
     // Its disk is as after a power cut, and is not mixed up with its memory.
-    let wish = json!({ "workspace_id": id, "action": "create", "name": "s" });
-    assert_eq!(stage.call("snapshot", wish).await.unwrap()["disk_synced"], false);
+    let request = json!({ "workspace_id": id, "action": "create", "name": "s" });
+    assert_eq!(stage.call("snapshot", request).await.unwrap()["disk_synced"], false);
     stage.call("set_env", json!({ "workspace_id": id, "vars": { "A": "1" } })).await.unwrap();
     assert_eq!(asked(&stage, "wake"), 0);
     stage.call("exec", command(&id)).await.unwrap();

@@ -65,8 +65,8 @@ async fn the_owner_reaches_ports_without_a_network_and_nobody_else_does() {
 #[tokio::test]
 async fn a_users_workspaces_and_their_labels_are_known_without_a_call() {
     let stage = Stage::open().await;
-    let wish = json!({ "name": "w", "disk_gb": 1, "labels": { "a": "b" } });
-    let made = stage.call("workspace_create", wish).await.unwrap();
+    let wanted = json!({ "name": "w", "disk_gb": 1, "labels": { "a": "b" } });
+    let made = stage.call("workspace_create", wanted).await.unwrap();
     let id: WorkspaceId = made["workspace_id"].as_str().unwrap().parse().unwrap();
     let known = WorkspaceFilesHandle::new(stage.daemon.shared.clone());
     // Every session of the stage is this user's.

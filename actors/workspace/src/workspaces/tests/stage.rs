@@ -15,7 +15,7 @@ use hivekeep_link::fake::{FakeGuest, Observation, RequestBehaviour, exec_done, o
 use hivekeep_machine::{Isolation, fake::FakeDriver};
 use hivekeep_ports::{
     AttachedVolume, Hold, LateTools, MountedFolder, NetworkMode, SessionQuotas, Standing,
-    VolumeWish, Volumes,
+    VolumeRequest, Volumes,
 };
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
@@ -89,7 +89,7 @@ impl Volumes for NoVolumes {
         &self,
         _: SessionId,
         _: WorkspaceId,
-        _: &[VolumeWish],
+        _: &[VolumeRequest],
     ) -> Result<Vec<AttachedVolume>, ToolError> {
         Err(ToolError::internal("no volumes in this test"))
     }
@@ -343,12 +343,12 @@ pub(super) fn guest(request: &ToGuest) -> RequestBehaviour {
         ToGuest::Thaw(_) => {
             RequestBehaviour::Reply(Ok(FromGuest::Thaw(Thawed { was_frozen: true })))
         }
-        ToGuest::Reidentify(wish) => {
+        ToGuest::Reidentify(wanted) => {
             RequestBehaviour::Reply(Ok(FromGuest::Reidentify(Reidentified {
-                hostname: wish.hostname.clone(),
-                machine_id: wish.machine_id.clone(),
-                instance_id: wish.instance_id.clone(),
-                clock_unix_ms: i64::try_from(wish.clock_unix_ms).unwrap(),
+                hostname: wanted.hostname.clone(),
+                machine_id: wanted.machine_id.clone(),
+                instance_id: wanted.instance_id.clone(),
+                clock_unix_ms: i64::try_from(wanted.clock_unix_ms).unwrap(),
                 clock_step_ms: 0,
                 entropy_bytes: 64,
             })))

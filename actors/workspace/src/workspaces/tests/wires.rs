@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 use hivekeep_ports::{
-    ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
+    ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkRequest, NetworkView,
     ReachPolicy, Transport,
 };
 
@@ -67,8 +67,8 @@ impl Wires {
         }
     }
 
-    fn allows(&self, wish: &NetworkWish) -> Result<(), ToolError> {
-        let internet = wish.allow_internet == Some(true);
+    fn allows(&self, request: &NetworkRequest) -> Result<(), ToolError> {
+        let internet = request.allow_internet == Some(true);
         if internet && matches!(self.mode, NetworkMode::User { .. }) {
             let message = "allow_internet needs a bridge";
             return Err(ToolError::foreign(Layer::Machine, "policy_unavailable", message));
@@ -77,8 +77,9 @@ impl Wires {
     }
 }
 
-fn apply(policy: &mut ReachPolicy, wish: NetworkWish) {
-    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group } = wish;
+fn apply(policy: &mut ReachPolicy, request: NetworkRequest) {
+    let NetworkRequest { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group } =
+        request;
     policy.allow_internet = allow_internet.unwrap_or(policy.allow_internet);
     policy.allow_inter_vm = allow_inter_vm.unwrap_or(policy.allow_inter_vm);
     policy.allowed_ports = allowed_ports.unwrap_or(std::mem::take(&mut policy.allowed_ports));
@@ -101,10 +102,10 @@ impl Network for Wires {
     async fn join(
         &self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<InterfaceSettings, ToolError> {
         let mut state = self.begin("join")?;
-        self.allows(&wish)?;
+        self.allows(&request)?;
         if !state.members.contains_key(&id) {
             state.places += 1;
             let host = 10 + state.places;
@@ -119,7 +120,7 @@ impl Network for Wires {
             state.members.insert(id, view);
         }
         let member = state.members.get_mut(&id).ok_or_else(no_place)?;
-        apply(&mut member.policy, wish);
+        apply(&mut member.policy, request);
         Ok(member.attachment)
     }
 
@@ -141,12 +142,12 @@ impl Network for Wires {
     async fn set_policy(
         &self,
         id: WorkspaceId,
-        wish: NetworkWish,
+        request: NetworkRequest,
     ) -> Result<ReachPolicy, ToolError> {
         let mut state = self.begin("set_policy")?;
-        self.allows(&wish)?;
+        self.allows(&request)?;
         let member = state.members.get_mut(&id).ok_or_else(no_place)?;
-        apply(&mut member.policy, wish);
+        apply(&mut member.policy, request);
         Ok(member.policy.clone())
     }
 

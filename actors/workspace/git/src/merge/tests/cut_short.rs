@@ -38,13 +38,13 @@ async fn a_replay_may_end_at_any_point() {
 /// Returns the first point at which the merge was not interrupted.
 async fn ends_at_points(strategy: MergeStrategy, first: i64, every: usize) -> i64 {
     let place = two_sources();
-    let (head, wish) = (place.head("target"), place.wish(strategy));
+    let (head, request) = (place.head("target"), place.request(strategy));
     for point in (first..).step_by(every) {
         let local = place.local("target");
         local.left.store(point, Ordering::SeqCst);
         let target = place.side("target", local);
         let sides = ["one"].map(|name| place.side(name, place.local(name)));
-        let ended = place.merge_sides(&wish, &target, &sides).await;
+        let ended = place.merge_sides(&request, &target, &sides).await;
         let status = place.git("target", &["status", "--porcelain"]);
         assert_eq!(status, "?? untracked", "{strategy:?} {point}");
         let moved = place.head("target") != head;
@@ -78,11 +78,12 @@ async fn a_target_that_is_half_written_is_said_and_not_touched() {
     }
     place.write("target", "one", "mine\n");
     let before = place.fingerprint("target");
-    let wish = place.wish(MergeStrategy::Sequential);
+    let request = place.request(MergeStrategy::Sequential);
     let target = || place.side("target", place.local("target"));
     let sides = ["one"].map(|name| place.side(name, place.local(name)));
     for _ in 0..2 {
-        let refused = place.merge_sides(&wish, &target(), &sides).await.expect_err("half written");
+        let refused =
+            place.merge_sides(&request, &target(), &sides).await.expect_err("half written");
         assert_eq!(refused.code, "merge_interrupted");
         assert_eq!(refused.details["files"][0], "one");
         assert!(before == place.fingerprint("target"));
@@ -102,10 +103,10 @@ async fn what_goes_on_is_not_taken_for_left_over() {
     let file = format!(".git/hivekeep-merge-{}.bundle", other.id());
     place.write("target", &file, "theirs\n");
     place.write("target", ".git/hivekeep-merge-0abc.bundle", "nobody's\n");
-    let wish = place.wish(MergeStrategy::Sequential);
+    let request = place.request(MergeStrategy::Sequential);
     let sides = ["one"].map(|name| place.side(name, place.local(name)));
     let target = place.side("target", place.local("target"));
-    assert!(place.merge_sides(&wish, &target, &sides).await.expect("merged").success);
+    assert!(place.merge_sides(&request, &target, &sides).await.expect("merged").success);
     assert!(!place.path("target").join(".git/hivekeep-merge-0abc.bundle").exists());
     assert_eq!(place.read("target", &file), "theirs\n");
     drop(other);

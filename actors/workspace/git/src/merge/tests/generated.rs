@@ -146,10 +146,10 @@ async fn no_commit_is_lost(case: Case) {
     walk(&place, "target", 100, &case.meanwhile);
     let ours: BTreeSet<_> = place.subjects("target").into_iter().collect();
     let before = place.fingerprint("target");
-    let mut wish = place.wish(STRATEGIES[case.strategy]);
-    wish.keep_going = case.keep_going;
+    let mut request = place.request(STRATEGIES[case.strategy]);
+    request.keep_going = case.keep_going;
     let named: Vec<&str> = names.iter().map(String::as_str).collect();
-    let result = place.try_merge(&wish, &named).await.expect("a result");
+    let result = place.try_merge(&request, &named).await.expect("a result");
 
     assert_eq!(result.success, result.conflicts.is_empty());
     if !result.success && !case.keep_going {
@@ -172,7 +172,7 @@ async fn no_commit_is_lost(case: Case) {
             SourceStatus::Merged => {
                 let there = |subject: &String| now.contains(subject) || made_by_another(subject);
                 assert!(wanted.clone().all(there), "{name} lost {theirs:?}");
-                if wish.strategy == MergeStrategy::BranchPerSource {
+                if request.strategy == MergeStrategy::BranchPerSource {
                     place.git("target", &["merge-base", "--is-ancestor", &tip, "HEAD"]);
                 }
                 assert!(source.commits_applied > 0);

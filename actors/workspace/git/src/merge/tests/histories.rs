@@ -265,15 +265,15 @@ async fn a_message_is_the_merge_commits() {
     place.fork("one");
     place.commit("one", "a", "a\n");
     let message = "Bring it\n\nin; `rm -rf /` $(x) -m";
-    let mut wish = place.wish(MergeStrategy::BranchPerSource);
-    wish.commit_message = Some(message.to_owned());
-    assert!(place.try_merge(&wish, &["one"]).await.expect("merged").success);
+    let mut request = place.request(MergeStrategy::BranchPerSource);
+    request.commit_message = Some(message.to_owned());
+    assert!(place.try_merge(&request, &["one"]).await.expect("merged").success);
     assert_eq!(place.git("target", &["log", "-1", "--format=%B"]), message);
     let made_by = place.git("target", &["log", "-1", "--format=%cn"]);
     assert_eq!(made_by, "hivekeep", "git has no name for it");
     place.git("target", &["config", "user.name", "Grace"]);
     place.git("target", &["config", "user.email", "grace@example.org"]);
     place.commit("one", "b", "b\n");
-    assert!(place.try_merge(&wish, &["one"]).await.expect("merged").success);
+    assert!(place.try_merge(&request, &["one"]).await.expect("merged").success);
     assert_eq!(place.git("target", &["log", "-1", "--format=%cn"]), "Grace");
 }

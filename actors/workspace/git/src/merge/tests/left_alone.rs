@@ -61,9 +61,9 @@ async fn a_target_is_left_byte_for_byte_when_a_source_fails() {
 async fn the_good_ones_stay_when_told_to_keep_going() {
     for strategy in STRATEGIES {
         let place = second_of_three_conflicts();
-        let mut wish = place.wish(strategy);
-        wish.keep_going = true;
-        let result = place.try_merge(&wish, &["one", "two", "three"]).await.expect("a result");
+        let mut request = place.request(strategy);
+        request.keep_going = true;
+        let result = place.try_merge(&request, &["one", "two", "three"]).await.expect("a result");
         let (merged, failed) = (SourceStatus::Merged, SourceStatus::Failed);
         assert_eq!(statuses(&result), [merged, failed, merged], "{strategy:?}");
         assert_eq!((result.success, result.merged_sources.len()), (false, 2));
@@ -112,8 +112,9 @@ async fn work_that_is_not_committed_is_not_overwritten() {
         place.write("target", file, "precious\n");
         let before = place.fingerprint("target");
         for strategy in STRATEGIES {
-            let wish = place.wish(strategy);
-            let refused = place.try_merge(&wish, &["source"]).await.expect_err("it is in the way");
+            let request = place.request(strategy);
+            let refused =
+                place.try_merge(&request, &["source"]).await.expect_err("it is in the way");
             assert_eq!(refused.code, "target_dirty", "{file}");
             assert!(refused.details["output"].as_str().expect("output").contains(file));
             assert!(before == place.fingerprint("target"), "{file} {strategy:?}");
@@ -129,8 +130,8 @@ async fn uncommitted_work_is_told_or_committed() {
     place.write("source", "README", "edited\n");
     place.write("source", "new dir/new", "new\n");
     let before = place.fingerprint("source");
-    let mut wish = place.wish(MergeStrategy::Sequential);
-    let result = place.try_merge(&wish, &["source"]).await.expect("merged");
+    let mut request = place.request(MergeStrategy::Sequential);
+    let result = place.try_merge(&request, &["source"]).await.expect("merged");
     assert!(before == place.fingerprint("source"), "a source is only read");
     let told = &result.uncommitted_sources[0];
     assert_eq!(
@@ -139,8 +140,8 @@ async fn uncommitted_work_is_told_or_committed() {
     );
     assert_eq!(place.read("target", "README"), "hello\n");
 
-    (wish.commit_uncommitted, wish.commit_message) = (true, Some("all of it".to_owned()));
-    let result = place.try_merge(&wish, &["source"]).await.expect("merged");
+    (request.commit_uncommitted, request.commit_message) = (true, Some("all of it".to_owned()));
+    let result = place.try_merge(&request, &["source"]).await.expect("merged");
     assert!(result.success && result.uncommitted_sources[0].committed);
     assert_eq!(result.sources[0].committed.as_ref(), Some(&place.head("source")));
     assert_eq!(place.read("target", "new dir/new"), "new\n");
@@ -158,8 +159,8 @@ async fn a_bundle_that_breaks_on_the_way_leaves_the_target_alone() {
     local.spoil.store(true, Ordering::SeqCst);
     let sides = [place.side("source", local)];
     let target = place.side("target", place.local("target"));
-    let wish = place.wish(MergeStrategy::CherryPick);
-    let result = place.merge_sides(&wish, &target, &sides).await.expect("a result");
+    let request = place.request(MergeStrategy::CherryPick);
+    let result = place.merge_sides(&request, &target, &sides).await.expect("a result");
     assert_eq!(result.conflicts[0].code, "bundle_refused");
     assert!(before == place.fingerprint("target"));
     place.nothing_is_left("target");

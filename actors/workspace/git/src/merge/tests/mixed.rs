@@ -48,9 +48,9 @@ async fn clean_sources_come_and_conflicting_ones_lose_nothing() {
     for (strategy, keep_going) in STRATEGIES.into_iter().flat_map(|it| [(it, false), (it, true)]) {
         place.reset("target", &head);
         let untouched = place.fingerprint("target");
-        let mut wish = place.wish(strategy);
-        wish.keep_going = keep_going;
-        let result = place.try_merge(&wish, &SOURCES).await.expect("a result");
+        let mut request = place.request(strategy);
+        request.keep_going = keep_going;
+        let result = place.try_merge(&request, &SOURCES).await.expect("a result");
         let how = format!("{strategy:?}, keep going: {keep_going}");
 
         let clean = if keep_going { SourceStatus::Merged } else { SourceStatus::Withheld };

@@ -15,7 +15,7 @@ use hivekeep_kernel::{Layer, Progress, ToolError, WorkspaceId};
 
 use crate::{
     merge::api::{ConflictFile, MergeResult, MergeStrategy, SourceMerge, SourceStatus},
-    merge::{MergeSide, MergeWish, Merges, Repository, merge},
+    merge::{MergeRequest, MergeSide, Merges, Repository, merge},
     run::GitDone,
 };
 
@@ -133,8 +133,8 @@ impl Place {
         subjects
     }
 
-    pub(super) fn wish(&self, strategy: MergeStrategy) -> MergeWish {
-        MergeWish {
+    pub(super) fn request(&self, strategy: MergeStrategy) -> MergeRequest {
+        MergeRequest {
             path: String::new(),
             strategy,
             commit_message: None,
@@ -162,25 +162,25 @@ impl Place {
 
     pub(super) async fn merge_sides(
         &self,
-        wish: &MergeWish,
+        request: &MergeRequest,
         target: &MergeSide,
         sources: &[MergeSide],
     ) -> Result<MergeResult, ToolError> {
         let running = self.merges.begin(target.id).expect("no other");
         let spool = self.path("spool");
-        let merged = merge(wish, &running, target, sources, &spool, &Progress::default()).await;
+        let merged = merge(request, &running, target, sources, &spool, &Progress::default()).await;
         assert_eq!(fs::read_dir(spool).expect("listed").count(), 0, "the host keeps nothing");
         merged
     }
 
     pub(super) async fn try_merge(
         &self,
-        wish: &MergeWish,
+        request: &MergeRequest,
         sources: &[&str],
     ) -> Result<MergeResult, ToolError> {
         let target = self.side("target", self.local("target"));
         let all: Vec<_> = sources.iter().map(|name| self.side(name, self.local(name))).collect();
-        let merged = self.merge_sides(wish, &target, &all).await;
+        let merged = self.merge_sides(request, &target, &all).await;
         for name in sources.iter().chain(&["target"]) {
             self.nothing_is_left(name);
         }
@@ -188,7 +188,7 @@ impl Place {
     }
 
     pub(super) async fn merge(&self, strategy: MergeStrategy, sources: &[&str]) -> MergeResult {
-        self.try_merge(&self.wish(strategy), sources).await.expect("a result")
+        self.try_merge(&self.request(strategy), sources).await.expect("a result")
     }
 
     /// Checks that nothing of a merge is left in a repository, and that it is sound.

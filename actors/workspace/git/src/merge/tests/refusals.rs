@@ -15,7 +15,7 @@ async fn each_source_says_why_it_cannot_be_merged() {
     place.fork("good");
     place.commit("good", "g", "g\n");
     let before = place.fingerprint("target");
-    let mut wish = place.wish(MergeStrategy::Sequential);
+    let mut request = place.request(MergeStrategy::Sequential);
     let gone = ToolError::foreign(Layer::Link, "guest_unreachable", "it is stopped");
     let mut sides: Vec<_> = ["stranger", "empty", "folder", "good", "gone"]
         .map(|name| place.side(name, place.local(name)))
@@ -23,7 +23,7 @@ async fn each_source_says_why_it_cannot_be_merged() {
         .collect();
     sides[4].repository = Err(gone);
     let target = place.side("target", place.local("target"));
-    let result = place.merge_sides(&wish, &target, &sides).await.expect("a result");
+    let result = place.merge_sides(&request, &target, &sides).await.expect("a result");
     let codes: Vec<_> = result.conflicts.iter().map(|conflict| conflict.code.as_str()).collect();
     let wanted = ["no_common_history", "no_commits", "not_a_repository", "guest_unreachable"];
     assert_eq!(codes, wanted);
@@ -33,8 +33,8 @@ async fn each_source_says_why_it_cannot_be_merged() {
     assert!(before == place.fingerprint("target"));
     assert_eq!(row(&result, 3).status, SourceStatus::Withheld);
 
-    wish.keep_going = true;
-    let result = place.merge_sides(&wish, &target, &sides).await.expect("a result");
+    request.keep_going = true;
+    let result = place.merge_sides(&request, &target, &sides).await.expect("a result");
     assert_eq!((result.success, result.total_commits_applied), (false, 1));
     assert_eq!(place.read("target", "g"), "g\n");
 }
@@ -48,11 +48,11 @@ async fn a_repository_that_git_does_not_trust_is_one() {
     let place = Place::new();
     place.fork("source");
     std::os::unix::fs::chown(place.path("source"), Some(4711), None).expect("given away");
-    let wish = place.wish(MergeStrategy::Sequential);
+    let request = place.request(MergeStrategy::Sequential);
     let side = |name: &str| place.side(name, place.local(name));
-    let result = place.merge_sides(&wish, &side("target"), &[side("source")]).await;
+    let result = place.merge_sides(&request, &side("target"), &[side("source")]).await;
     assert_eq!(result.expect("a result").conflicts[0].code, "unsafe_repository");
-    let refused = place.merge_sides(&wish, &side("source"), &[side("target")]).await;
+    let refused = place.merge_sides(&request, &side("source"), &[side("target")]).await;
     assert_eq!(refused.expect_err("not trusted").code, "unsafe_repository");
 }
 
@@ -61,25 +61,25 @@ async fn a_target_has_to_be_ready() {
     let place = Place::new();
     place.fork("source");
     place.commit("source", "README", "source\n");
-    let wish = place.wish(MergeStrategy::Sequential);
+    let request = place.request(MergeStrategy::Sequential);
     let target = |name: &str| place.side(name, place.local(name));
     let sources = || [place.side("source", place.local("source"))];
 
     std::fs::create_dir(place.path("folder")).expect("made");
-    let refused = place.merge_sides(&wish, &target("folder"), &sources()).await;
+    let refused = place.merge_sides(&request, &target("folder"), &sources()).await;
     assert_eq!(refused.expect_err("no repository").code, "not_a_repository");
     place.init("empty");
-    let refused = place.merge_sides(&wish, &target("empty"), &sources()).await;
+    let refused = place.merge_sides(&request, &target("empty"), &sources()).await;
     assert_eq!(refused.expect_err("nothing there").code, "no_commits");
     place.git("target", &["clone", "-q", "--bare", ".", "../bare"]);
-    let refused = place.merge_sides(&wish, &target("bare"), &sources()).await;
+    let refused = place.merge_sides(&request, &target("bare"), &sources()).await;
     assert_eq!(refused.expect_err("no work tree").code, "bare_repository");
 
     place.commit("target", "README", "target\n");
     place.git("target", &["fetch", "-q", "../source"]);
     assert!(!place.try_git("target", &["cherry-pick", "FETCH_HEAD"]).ok());
     let before = place.fingerprint("target");
-    let refused = place.try_merge(&wish, &["source"]).await.expect_err("not concluded");
+    let refused = place.try_merge(&request, &["source"]).await.expect_err("not concluded");
     assert_eq!(refused.code, "operation_in_progress");
     assert!(before == place.fingerprint("target"));
 }
@@ -108,12 +108,12 @@ async fn a_guest_that_lies_reaches_no_other_one() {
     let place = Place::new();
     place.fork("source");
     place.commit("source", "a", "a\n");
-    let (before, wish) = (place.fingerprint("source"), place.wish(MergeStrategy::CherryPick));
+    let (before, request) = (place.fingerprint("source"), place.request(MergeStrategy::CherryPick));
     let mut local = place.local("target");
     local.lie = Some(("rev-list", "--output=/tmp/owned\n"));
     let target = place.side("target", local);
     let sides = [place.side("source", place.local("source"))];
-    let refused = place.merge_sides(&wish, &target, &sides).await.expect_err("no commit");
+    let refused = place.merge_sides(&request, &target, &sides).await.expect_err("no commit");
     assert_eq!(refused.code, "git_failed");
     assert!(before == place.fingerprint("source"));
 
@@ -130,7 +130,7 @@ async fn a_guest_that_lies_reaches_no_other_one() {
         local.head = Some(said);
         let target = place.side("target", place.local("target"));
         let sides = [place.side("source", local)];
-        let result = place.merge_sides(&wish, &target, &sides).await.expect("a result");
+        let result = place.merge_sides(&request, &target, &sides).await.expect("a result");
         let code = result.conflicts[0].code.as_str();
         assert!(["bundle_refused", "git_failed"].contains(&code), "{said}: {code}");
         assert!(before == place.fingerprint("target"));
@@ -171,9 +171,9 @@ async fn a_shallow_clone_is_merged_or_says_what_it_lacks() {
     place.git("target", &["checkout", "-q", "--orphan", "new"]);
     place.commit("target", "other", "other\n");
     place.git("target", &["branch", "-q", "-D", "main"]);
-    let wish = place.wish(MergeStrategy::CherryPick);
+    let request = place.request(MergeStrategy::CherryPick);
     place.commit("source", "d", "d\n");
-    let result = place.try_merge(&wish, &["source"]).await.expect("a result");
+    let result = place.try_merge(&request, &["source"]).await.expect("a result");
     assert_eq!(statuses(&result), [SourceStatus::Failed]);
     let code = result.conflicts[0].code.as_str();
     assert!(matches!(code, "source_shallow" | "no_common_history"), "{code}");
