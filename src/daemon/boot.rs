@@ -10,8 +10,8 @@ use hivekeep_ports::{
     KnownUsers, LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor,
 };
 use hivekeep_registry::{
-    DeferredCalls, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
-    SessionsSeed, SharedCatalogue, host_room, registry,
+    DeferredCalls, DispatchParts, Dispatcher, Redactor, RegistryArgs, Routes, SessionsArgs,
+    SessionsHandle, SharedCatalogue, host_room, registry,
 };
 use hivekeep_runtime::{
     Daemon, Mounted, Ports, host_process, introspection::Introspection, log::LogError,
@@ -29,7 +29,7 @@ use super::{
     logging::{self, LoggingError},
     open_doors::Doors,
     people::SessionPeople,
-    root::{Places, Root, Seed},
+    root::{Args, Places, Root},
     service,
 };
 use crate::{
@@ -284,7 +284,7 @@ async fn sessions(
     journal: &Journal,
     census: &Census,
     places: &Places,
-) -> Result<(SessionsHandle, SessionsSeed), Error> {
+) -> Result<(SessionsHandle, SessionsArgs), Error> {
     let (options, journal) = (config.registry.clone(), journal.clone());
     let (census, supervisor) = (census.clone(), places.sessions.clone());
     let disks = folders.state.clone();
@@ -324,7 +324,7 @@ impl Tree {
         let config = &loaded.config;
         let census = Census::default();
         let places = Places::new(&census);
-        let (sessions, sessions_seed) = sessions(loaded, journal, &census, &places).await?;
+        let (sessions, sessions_args) = sessions(loaded, journal, &census, &places).await?;
         let (tools, redactor) = (LateTools::default(), Arc::new(redactor(config)?));
         let values = redactor.clone();
         let daemon = Daemon {
@@ -364,15 +364,15 @@ impl Tree {
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
-        let seed = Seed {
+        let args = Args {
             places: places.clone(),
             census: census.clone(),
             journal: journal.clone(),
-            registry: RegistrySeed { admission: config.registry.admission.clone() },
-            sessions: sessions_seed,
+            registry: RegistryArgs { admission: config.registry.admission.clone() },
+            sessions: sessions_args,
             families: families.iter().flat_map(|family| family.children.clone()).collect(),
         };
-        let (cell, ended) = spawn_root::<Root>(&places.root, seed)
+        let (cell, ended) = spawn_root::<Root>(&places.root, args)
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
         let Daemon { ports, closing, .. } = daemon;

@@ -6,7 +6,7 @@ use hivekeep_kernel::{
     Address, Backoff, Census, ChildEnd, Children, Context, Entity, Fault, GiveUp, Restart,
     RestartPolicy,
 };
-use hivekeep_registry::{Registry, RegistrySeed, Sessions, SessionsSeed};
+use hivekeep_registry::{Registry, RegistryArgs, Sessions, SessionsArgs};
 use hivekeep_runtime::Child;
 use hivekeep_store::{Journal, StopReason};
 
@@ -54,12 +54,12 @@ impl Places {
 
 /// Start arguments of the children.
 #[derive(Clone)]
-pub(super) struct Seed {
+pub(super) struct Args {
     pub(super) places: Places,
     pub(super) census: Census,
     pub(super) journal: Journal,
-    pub(super) registry: RegistrySeed,
-    pub(super) sessions: SessionsSeed,
+    pub(super) registry: RegistryArgs,
+    pub(super) sessions: SessionsArgs,
     /// Children that belong to families, in the order of the families.
     pub(super) families: Arc<[Child]>,
 }
@@ -69,10 +69,10 @@ pub(super) struct Root(Children);
 
 impl Entity for Root {
     type Msg = ();
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
-        let Seed { places, census, journal, registry, sessions, families } = seed;
+    async fn start(args: Args, me: Context<()>) -> Result<Self, Fault> {
+        let Args { places, census, journal, registry, sessions, families } = args;
         let mut children = Children::new(PATH, census, me.cell);
         children.start_at::<JournalActor>(&places.journal, journal)?;
         children.start_at::<Registry>(&places.registry, registry)?;
@@ -100,7 +100,7 @@ pub(super) struct JournalActor;
 
 impl Entity for JournalActor {
     type Msg = StopReason;
-    type Seed = Journal;
+    type Args = Journal;
 
     async fn start(journal: Journal, me: Context<StopReason>) -> Result<Self, Fault> {
         let address = me.address.clone();

@@ -50,10 +50,10 @@ pub(crate) struct Browser {
 
 impl Entity for Browser {
     type Msg = BrowserMsg;
-    type Seed = (Arc<SessionBrowser>, BrowserTools);
+    type Args = (Arc<SessionBrowser>, BrowserTools);
 
-    async fn start(seed: Self::Seed, me: Context<BrowserMsg>) -> Result<Self, Fault> {
-        let (shared, tools) = seed;
+    async fn start(args: Self::Args, me: Context<BrowserMsg>) -> Result<Self, Fault> {
+        let (shared, tools) = args;
         shared.link.send_replace(BrowserLink::Starting);
         let seen = shared.clone();
         me.address.probe().set_detail(move || Some(detail(&seen)));

@@ -42,7 +42,7 @@ impl From<ToolCall> for BrowsersMsg {
 
 /// Start arguments.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) census: Census,
     pub(crate) services: Arc<BrowserServices>,
 }
@@ -65,10 +65,10 @@ pub(crate) struct Browsers {
 
 impl Entity for Browsers {
     type Msg = BrowsersMsg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<BrowsersMsg>) -> Result<Self, Fault> {
-        let Seed { census, services } = seed;
+    async fn start(args: Args, me: Context<BrowsersMsg>) -> Result<Self, Fault> {
+        let Args { census, services } = args;
         // Browsers of a daemon that was killed died with it, their folders did not.
         folder::removed(services.folder.clone()).await;
         let children = Children::new(PATH, census, me.cell.clone());
@@ -223,8 +223,8 @@ impl Browsers {
         let policy = RestartPolicy::ENTITY;
         let address = self.children.address(&name, "browser", policy);
         let started = {
-            let seed = (shared.clone(), OF_A_BROWSER);
-            self.children.start::<Browser>(&name, policy, &address, seed)
+            let args = (shared.clone(), OF_A_BROWSER);
+            self.children.start::<Browser>(&name, policy, &address, args)
         };
         started.map_err(|fault| ToolError::internal(fault.0))?;
         self.kept.insert(session, Kept { name, address, shared: shared.clone() });

@@ -12,7 +12,7 @@ use hivekeep_kernel::{
 use hivekeep_runtime::{
     collection::{self, Collection, CollectionMember},
     log::Log,
-    saga::{SagaActor, SagaHandle, SagaSeed},
+    saga::{SagaActor, SagaArgs, SagaHandle},
 };
 use tokio::sync::oneshot;
 
@@ -165,7 +165,7 @@ pub struct Collections {
 
 /// Start arguments of the manager.
 #[derive(Clone)]
-pub struct Seed {
+pub struct Args {
     pub(crate) shared: Arc<IngestShared>,
     /// Tools that the manager serves.
     pub(crate) tools: &'static [&'static ToolGroup<Collections>],
@@ -173,9 +173,9 @@ pub struct Seed {
 
 impl Entity for Collections {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(Seed { shared, tools }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(Args { shared, tools }: Args, me: Context<Msg>) -> Result<Self, Fault> {
         // Decisions of an earlier incarnation are written first.
         shared.logs.settled().await;
         let recorded = collection::load::<CollectionState, CollectionId>(&shared.journal).await?;
@@ -252,13 +252,13 @@ impl Collections {
         let handle = SagaHandle::new(entry.log.clone())
             .ok_or_else(|| Fault::new("nothing is recorded of it"))?;
         entry.handle = Some(handle.clone());
-        let seed = SagaSeed {
+        let args = SagaArgs {
             args: self.shared.clone(),
             handle: handle.clone(),
             sessions: self.shared.sessions.clone(),
             closing: self.shared.closing.clone(),
         };
-        self.all.start(id, seed).inspect_err(|Fault(reason)| handle.give_up(reason))?;
+        self.all.start(id, args).inspect_err(|Fault(reason)| handle.give_up(reason))?;
         Ok(handle)
     }
 }

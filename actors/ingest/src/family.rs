@@ -10,7 +10,7 @@ use hivekeep_runtime::{
 
 use crate::{
     Options, codes,
-    collections::{Collections, Seed},
+    collections::{Args, Collections},
     embed::{Embedder, LocalModel},
     options::MAX_RUNNING,
     pdf::{PdfLimits, PdfReader},
@@ -70,8 +70,8 @@ an instruction.";
             options,
         };
         let address = daemon.address("collections", RestartPolicy::ENTITY);
-        let seed = Seed { shared: Arc::new(shared), tools: tools::FAMILIES };
-        Ok(Mounted::default().serving::<Collections>(&address, seed))
+        let args = Args { shared: Arc::new(shared), tools: tools::FAMILIES };
+        Ok(Mounted::default().serving::<Collections>(&address, args))
     }
 
     async fn check(options: &Options, _: &Host) -> Vec<Finding> {

@@ -116,9 +116,9 @@ impl Children {
         name: &str,
         policy: RestartPolicy,
         address: &Address<E::Msg>,
-        seed: E::Seed,
+        args: E::Args,
     ) -> Result<(), Fault> {
-        self.adopt(name, policy, address.probe().clone(), starter::<E>(address.clone(), seed))
+        self.adopt(name, policy, address.probe().clone(), starter::<E>(address.clone(), args))
     }
 
     /// Starts a child at an address that already carries its name and policy.
@@ -128,10 +128,10 @@ impl Children {
     pub fn start_at<E: Entity>(
         &mut self,
         address: &Address<E::Msg>,
-        seed: E::Seed,
+        args: E::Args,
     ) -> Result<(), Fault> {
         let status = address.probe().clone();
-        self.start::<E>(status.name(), status.policy(), address, seed)
+        self.start::<E>(status.name(), status.policy(), address, args)
     }
 
     /// Status of a place below this supervisor.
@@ -256,9 +256,9 @@ mod tests {
     struct Worker(Context<Order>);
     impl Entity for Worker {
         type Msg = Order;
-        type Seed = mpsc::UnboundedSender<&'static str>;
-        async fn start(seed: Self::Seed, me: Context<Order>) -> Result<Self, Fault> {
-            seed.send("started").map_err(|_| Fault::new("nobody listens"))?;
+        type Args = mpsc::UnboundedSender<&'static str>;
+        async fn start(args: Self::Args, me: Context<Order>) -> Result<Self, Fault> {
+            args.send("started").map_err(|_| Fault::new("nobody listens"))?;
             Ok(Self(me))
         }
         fn handle(&mut self, order: Order) -> Result<(), Fault> {
@@ -275,7 +275,7 @@ mod tests {
 
     struct Parent(Children, mpsc::UnboundedSender<ChildOutcome>);
     #[derive(Clone)]
-    struct ParentSeed {
+    struct ParentArgs {
         census: Census,
         policy: RestartPolicy,
         worker: Address<Order>,
@@ -284,11 +284,11 @@ mod tests {
     }
     impl Entity for Parent {
         type Msg = ();
-        type Seed = ParentSeed;
-        async fn start(seed: ParentSeed, me: Context<()>) -> Result<Self, Fault> {
-            let mut children = Children::new("parent", seed.census, me.cell);
-            children.start::<Worker>("worker", seed.policy, &seed.worker, seed.starts)?;
-            Ok(Self(children, seed.outcomes))
+        type Args = ParentArgs;
+        async fn start(args: ParentArgs, me: Context<()>) -> Result<Self, Fault> {
+            let mut children = Children::new("parent", args.census, me.cell);
+            children.start::<Worker>("worker", args.policy, &args.worker, args.starts)?;
+            Ok(Self(children, args.outcomes))
         }
         fn handle(&mut self, (): ()) -> Result<(), Fault> {
             Ok(())
@@ -314,14 +314,14 @@ mod tests {
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
         let parent = Address::vacant(census.probe("parent", "parent", RestartPolicy::ESSENTIAL));
         let worker = Address::vacant(census.probe("parent/worker", "worker", policy));
-        let seed = ParentSeed {
+        let args = ParentArgs {
             census: census.clone(),
             policy,
             worker: worker.clone(),
             starts: starts_in,
             outcomes: outcomes_in,
         };
-        let (_, ended) = spawn_root::<Parent>(&parent, seed).await.expect("spawns");
+        let (_, ended) = spawn_root::<Parent>(&parent, args).await.expect("spawns");
         Scene { census, worker, starts, outcomes, ended }
     }
 

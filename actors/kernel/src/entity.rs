@@ -56,14 +56,14 @@ pub trait Entity: Sized + Send + Sync + 'static {
     /// Type of the messages in the mailbox.
     type Msg: Send + 'static;
     /// Start arguments, the same for each incarnation.
-    type Seed: Clone + Send + Sync + 'static;
+    type Args: Clone + Send + Sync + 'static;
 
     /// Makes an incarnation. May read; state comes from the journal.
     ///
     /// # Errors
     /// A fault counts with the supervisor like any other failure.
     fn start(
-        seed: Self::Seed,
+        args: Self::Args,
         me: Context<Self::Msg>,
     ) -> impl Future<Output = Result<Self, Fault>> + Send;
 
@@ -99,7 +99,7 @@ impl<E> Default for EntityAdapter<E> {
 
 struct EntityState<E: Entity> {
     me: Context<E::Msg>,
-    seed: Option<E::Seed>,
+    args: Option<E::Args>,
     delay: Duration,
     entity: Option<E>,
 }
@@ -114,15 +114,15 @@ impl<E: Entity> Drop for EntityState<E> {
 impl<E: Entity> Actor for EntityAdapter<E> {
     type Msg = E::Msg;
     type State = EntityState<E>;
-    type Arguments = (Address<E::Msg>, E::Seed, Duration);
+    type Arguments = (Address<E::Msg>, E::Args, Duration);
 
     async fn pre_start(
         &self,
         actor: ActorRef<E::Msg>,
-        (address, seed, delay): Self::Arguments,
+        (address, args, delay): Self::Arguments,
     ) -> Result<EntityState<E>, ActorProcessingErr> {
         let me = Context { address, workers: Workers::default(), cell: actor.get_cell() };
-        Ok(EntityState { me, seed: Some(seed), delay, entity: None })
+        Ok(EntityState { me, args: Some(args), delay, entity: None })
     }
 
     /// Starts the entity here and not in `pre_start`, so that spawning never waits and a failed
@@ -132,14 +132,14 @@ impl<E: Entity> Actor for EntityAdapter<E> {
         actor: ActorRef<E::Msg>,
         inside: &mut EntityState<E>,
     ) -> Result<(), ActorProcessingErr> {
-        let seed = inside.seed.take().ok_or("started twice")?;
+        let args = inside.args.take().ok_or("started twice")?;
         // Back-off of a restart is spent here, in the child's own task. The address is vacant
         // meanwhile, so callers get a retryable error.
         if !inside.delay.is_zero() {
             tokio::time::sleep(inside.delay).await;
             inside.me.address.occupy(actor);
         }
-        inside.entity = Some(E::start(seed, inside.me.clone()).await?);
+        inside.entity = Some(E::start(args, inside.me.clone()).await?);
         inside.me.address.probe().started();
         Ok(())
     }
@@ -193,10 +193,10 @@ impl<E: Entity> Actor for EntityAdapter<E> {
 /// Fails when ractor cannot spawn.
 pub async fn spawn_root<E: Entity>(
     address: &Address<E::Msg>,
-    seed: E::Seed,
+    args: E::Args,
 ) -> Result<(ActorCell, tokio::task::JoinHandle<()>), Fault> {
     let (actor, ended) =
-        Actor::spawn(None, EntityAdapter::<E>::default(), (address.clone(), seed, Duration::ZERO))
+        Actor::spawn(None, EntityAdapter::<E>::default(), (address.clone(), args, Duration::ZERO))
             .await
             .map_err(|error| Fault::new(error.to_string()))?;
     address.occupy(actor.clone());
@@ -206,12 +206,12 @@ pub async fn spawn_root<E: Entity>(
 /// Makes the start function of an entity at an address, for [`Children`](crate::Children). Unless
 /// it has to back off first, an actor is at its address as soon as it is spawned: messages sent
 /// while its `start` runs wait in its mailbox.
-pub(crate) fn starter<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Starter {
+pub(crate) fn starter<E: Entity>(address: Address<E::Msg>, args: E::Args) -> Starter {
     Arc::new(move |supervisor, delay| {
         let (actor, _) = ractor::ActorRuntime::spawn_linked_instant(
             None,
             EntityAdapter::<E>::default(),
-            (address.clone(), seed.clone(), delay),
+            (address.clone(), args.clone(), delay),
             supervisor,
         )
         .map_err(|error| Fault::new(error.to_string()))?;

@@ -256,7 +256,7 @@ pub struct ServiceActor<S: Service> {
 
 impl<S: Service> Entity for ServiceActor<S> {
     type Msg = ToolCall;
-    type Seed = Arc<S>;
+    type Args = Arc<S>;
 
     async fn start(service: Arc<S>, me: Context<ToolCall>) -> Result<Self, Fault> {
         Ok(Self { me, service })

@@ -20,7 +20,7 @@ pub(crate) const PATH: &str = "root/models";
 
 /// Start arguments.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) census: Census,
     pub(crate) providers: Vec<(Arc<ProviderShared>, Address<provider::Msg>)>,
     pub(crate) shared: Arc<ModelsShared>,
@@ -41,17 +41,17 @@ pub(crate) struct ModelsActor {
 
 impl Entity for ModelsActor {
     type Msg = ToolCall;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<ToolCall>) -> Result<Self, Fault> {
-        let mut children = Children::new(PATH, seed.census.clone(), me.cell.clone());
-        for (shared, address) in seed.providers {
+    async fn start(args: Args, me: Context<ToolCall>) -> Result<Self, Fault> {
+        let mut children = Children::new(PATH, args.census.clone(), me.cell.clone());
+        for (shared, address) in args.providers {
             let name = shared.name.to_string();
             let path = format!("{PATH}/{name}");
-            let seed = provider::Seed { shared, census: seed.census.clone(), path };
-            children.start::<Provider>(&name, RestartPolicy::ENTITY, &address, seed)?;
+            let args = provider::Args { shared, census: args.census.clone(), path };
+            children.start::<Provider>(&name, RestartPolicy::ENTITY, &address, args)?;
         }
-        Ok(Self { me, children, shared: seed.shared })
+        Ok(Self { me, children, shared: args.shared })
     }
 
     fn handle(&mut self, call: ToolCall) -> Result<(), Fault> {

@@ -100,7 +100,7 @@ pub(crate) struct Outcome {
 
 /// Start arguments.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) shared: Arc<ProviderShared>,
     pub(crate) census: Census,
     pub(crate) path: String,
@@ -119,10 +119,10 @@ pub(crate) struct Provider {
 
 impl Entity for Provider {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let Seed { shared, census, path } = seed;
+    async fn start(args: Args, me: Context<Msg>) -> Result<Self, Fault> {
+        let Args { shared, census, path } = args;
         let options = &shared.options;
         let breaker =
             Breaker::new(options.breaker_failures, Duration::from_secs(options.breaker_secs));

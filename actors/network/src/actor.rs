@@ -140,13 +140,13 @@ pub struct NetworkActor {
 
 /// Start arguments of an incarnation of the actor.
 #[derive(Clone)]
-pub struct Seed(Arc<NetworkShared>);
+pub struct Args(Arc<NetworkShared>);
 
 impl Entity for NetworkActor {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(Seed(shared): Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(Args(shared): Args, me: Context<Msg>) -> Result<Self, Fault> {
         let members = shared.logs.open(&shared.journal).await?;
         let blank = shared.blank();
         let in_force = Arc::new(blank.clone());

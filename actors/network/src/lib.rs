@@ -42,7 +42,7 @@ use std::sync::Arc;
 use hivekeep_kernel::{ErrorCode, Layer, RestartPolicy, ToolError};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
-pub use actor::{Msg, NetworkActor, NetworkHandle, Seed, open};
+pub use actor::{Args, Msg, NetworkActor, NetworkHandle, open};
 pub use apply::{
     AppliedPlan, Enforcer, ForeignChain, HostAccess, Owner, ResolvedAddresses, Uplinks, open_tap,
 };
@@ -64,12 +64,12 @@ impl Family for NetworkFamily {
         let address = daemon.address("network", RestartPolicy::ESSENTIAL);
         let (state, journal) = (daemon.folders.state.clone(), daemon.journal.clone());
         let opened = open(options, state, journal, address.clone(), daemon.ports.clone()).await;
-        let (network, seed) = opened.map_err(|error| impossible(&error))?;
+        let (network, args) = opened.map_err(|error| impossible(&error))?;
         daemon.ports.offer::<dyn hivekeep_ports::Network>(Arc::new(network.clone()));
         daemon.ports.offer::<dyn hivekeep_ports::ReachRules>(Arc::new(network.clone()));
         // Machines that did not stop hold their cables, and keep it.
         Ok(Mounted::default()
-            .child::<NetworkActor>(&address, seed)
+            .child::<NetworkActor>(&address, args)
             .tear_down(|| async move { network.take_down().await }))
     }
 

@@ -47,10 +47,10 @@ pub use options::{
     AdmissionOptions, DeferredOptions, HostOptions, Options, QuotaOptions, RateOptions,
     RedactionOptions, SessionOptions, UserOptions,
 };
-pub use registry::{Registry, RegistrySeed, TargetRow};
+pub use registry::{Registry, RegistryArgs, TargetRow};
 pub use sessions::{
-    Attachment, EndReason, OpenSession, SessionRow, SessionState, Sessions, SessionsHandle,
-    SessionsSeed, User, host_room,
+    Attachment, EndReason, OpenSession, SessionRow, SessionState, Sessions, SessionsArgs,
+    SessionsHandle, User, host_room,
 };
 pub use stats::ToolRow;
 pub use tiers::{CallLimit, LimitPeriod, QuotaTier};

@@ -104,7 +104,7 @@ pub struct TargetRow {
 
 /// Start arguments of each incarnation of the registry.
 #[derive(Debug, Clone)]
-pub struct RegistrySeed {
+pub struct RegistryArgs {
     /// Limits per target.
     pub admission: AdmissionOptions,
 }
@@ -122,10 +122,10 @@ pub struct Registry {
 
 impl Entity for Registry {
     type Msg = Msg;
-    type Seed = RegistrySeed;
+    type Args = RegistryArgs;
 
-    async fn start(seed: RegistrySeed, me: Context<Msg>) -> Result<Self, Fault> {
-        let admission = Admission::new(Limits::new(&seed.admission));
+    async fn start(args: RegistryArgs, me: Context<Msg>) -> Result<Self, Fault> {
+        let admission = Admission::new(Limits::new(&args.admission));
         let (totals, shown) = watch::channel(Totals::default());
         me.address.probe().set_detail(move || shown.borrow().in_words());
         Ok(Self { me, born: Instant::now(), admission, totals, sweeping: false })

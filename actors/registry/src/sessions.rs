@@ -37,7 +37,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-pub use handle::{SessionsHandle, SessionsSeed};
+pub use handle::{SessionsArgs, SessionsHandle};
 pub use hivekeep_kernel::User;
 pub(crate) use limiter::{Slow, Whose};
 pub use room::host_room;

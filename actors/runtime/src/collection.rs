@@ -158,10 +158,10 @@ impl<M: CollectionMember> Collection<M> {
     pub fn start(
         &mut self,
         id: M::Id,
-        seed: <M::Actor as Entity>::Seed,
+        args: <M::Actor as Entity>::Args,
     ) -> Result<Address<<M::Actor as Entity>::Msg>, Fault> {
         let address = self.vacant(id);
-        self.start_at(id, &address, seed)?;
+        self.start_at(id, &address, args)?;
         Ok(address)
     }
 
@@ -178,12 +178,12 @@ impl<M: CollectionMember> Collection<M> {
         &mut self,
         id: M::Id,
         address: &Address<<M::Actor as Entity>::Msg>,
-        seed: <M::Actor as Entity>::Seed,
+        args: <M::Actor as Entity>::Args,
     ) -> Result<(), Fault> {
         let Some(entry) = self.members.get_mut(&id) else {
             return Err(Fault::new(format!("there is no {} {id}", M::KIND)));
         };
-        let started = self.children.start_at::<M::Actor>(address, seed);
+        let started = self.children.start_at::<M::Actor>(address, args);
         entry.place = match &started {
             Ok(()) => Place::Running(address.clone()),
             Err(Fault(reason)) => Place::GivenUp(reason.clone()),

@@ -149,8 +149,8 @@ pub struct Child(Arc<Start>);
 
 impl Child {
     /// Makes a child of an actor at an address of [`Daemon::address`](crate::Daemon::address).
-    pub fn new<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Self {
-        Self(Arc::new(move |root| root.start_at::<E>(&address, seed.clone())))
+    pub fn new<E: Entity>(address: Address<E::Msg>, args: E::Args) -> Self {
+        Self(Arc::new(move |root| root.start_at::<E>(&address, args.clone())))
     }
 
     /// Starts the actor. Returns before its `start` is done.
@@ -185,20 +185,20 @@ pub struct Mounted {
 impl Mounted {
     /// Adds an actor below the root.
     #[must_use]
-    pub fn child<E: Entity>(mut self, address: &Address<E::Msg>, seed: E::Seed) -> Self {
-        self.children.push(Child::new::<E>(address.clone(), seed));
+    pub fn child<E: Entity>(mut self, address: &Address<E::Msg>, args: E::Args) -> Self {
+        self.children.push(Child::new::<E>(address.clone(), args));
         self
     }
 
     /// Adds an actor below the root that serves the tools whose declarations name it.
     #[must_use]
-    pub fn serving<E: Entity>(mut self, address: &Address<E::Msg>, seed: E::Seed) -> Self
+    pub fn serving<E: Entity>(mut self, address: &Address<E::Msg>, args: E::Args) -> Self
     where
         E::Msg: From<ToolCall>,
     {
         let name = address.probe().name().to_owned();
         self.singletons.push((name, Arc::new(address.clone())));
-        self.child::<E>(address, seed)
+        self.child::<E>(address, args)
     }
 
     /// Adds an actor below the root that does this at once, and again when so much time is over since
@@ -273,15 +273,15 @@ struct Periodic;
 
 impl Entity for Periodic {
     type Msg = ();
-    type Seed = PeriodicWork;
+    type Args = PeriodicWork;
 
-    async fn start(seed: PeriodicWork, me: Context<()>) -> Result<Self, Fault> {
+    async fn start(args: PeriodicWork, me: Context<()>) -> Result<Self, Fault> {
         let _detached = me.workers.clone().spawn(async move {
             // Keeps the address: without one the actor would end.
             let _me = me;
             loop {
-                (seed.work)().await;
-                tokio::time::sleep(seed.every).await;
+                (args.work)().await;
+                tokio::time::sleep(args.every).await;
             }
         });
         Ok(Self)

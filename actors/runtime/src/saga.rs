@@ -83,8 +83,8 @@ pub trait Saga: Sized + Send + Sync + 'static {
     fn step(&self, step: Self::Step) -> impl Future<Output = Result<(), LogError>> + Send;
 }
 
-/// Seed of each incarnation.
-pub struct SagaSeed<G: Saga> {
+/// Arguments of each incarnation.
+pub struct SagaArgs<G: Saga> {
     /// Arguments of [`Saga::resume`].
     pub args: G::Args,
     /// Handle that outlives the incarnations.
@@ -95,7 +95,7 @@ pub struct SagaSeed<G: Saga> {
     pub closing: CancellationToken,
 }
 
-impl<G: Saga> Clone for SagaSeed<G> {
+impl<G: Saga> Clone for SagaArgs<G> {
     fn clone(&self) -> Self {
         Self {
             args: self.args.clone(),
@@ -117,10 +117,10 @@ pub struct SagaEnded(Result<(), String>);
 
 impl<G: Saga> Entity for SagaActor<G> {
     type Msg = SagaEnded;
-    type Seed = SagaSeed<G>;
+    type Args = SagaArgs<G>;
 
-    async fn start(seed: SagaSeed<G>, me: Context<SagaEnded>) -> Result<Self, Fault> {
-        let SagaSeed { args, handle, sessions, closing } = seed;
+    async fn start(args: SagaArgs<G>, me: Context<SagaEnded>) -> Result<Self, Fault> {
+        let SagaArgs { args, handle, sessions, closing } = args;
         if !handle.resume().await {
             return Err(Fault::new("nothing is recorded of it any more"));
         }

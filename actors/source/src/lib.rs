@@ -37,7 +37,7 @@ use hivekeep_runtime::{
 use declare::Declarations;
 use link::SourceShared;
 use list::LastList;
-use tools::{PATH, Seed, Sources};
+use tools::{Args, PATH, Sources};
 
 pub use options::{Options, SandboxKind, ServerName, ServerOptions};
 
@@ -70,8 +70,8 @@ impl Family for SourceFamily {
             mounted.singletons.push((route, Arc::new(place.clone())));
             sources.push((Arc::new(shared), place));
         }
-        let seed = Seed { census: daemon.census.clone(), sources };
-        Ok(mounted.serving::<Sources>(&address, seed))
+        let args = Args { census: daemon.census.clone(), sources };
+        Ok(mounted.serving::<Sources>(&address, args))
     }
 
     async fn check(options: &Options, _: &Host) -> Vec<Finding> {

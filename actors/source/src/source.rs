@@ -51,7 +51,7 @@ pub(crate) struct Source {
 
 impl Entity for Source {
     type Msg = Msg;
-    type Seed = Arc<SourceShared>;
+    type Args = Arc<SourceShared>;
 
     async fn start(shared: Arc<SourceShared>, me: Context<Msg>) -> Result<Self, Fault> {
         // Tools that were listed last can be found and described before the server is there.

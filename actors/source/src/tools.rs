@@ -77,7 +77,7 @@ tools! { pub(crate) FAMILY: "sources" for Sources, singleton sources;
 
 /// Start arguments.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) census: Census,
     pub(crate) sources: Vec<(Arc<SourceShared>, Address<source::Msg>)>,
 }
@@ -91,12 +91,12 @@ pub(crate) struct Sources {
 
 impl Entity for Sources {
     type Msg = ToolCall;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<ToolCall>) -> Result<Self, Fault> {
-        let mut children = Children::new(PATH, seed.census, me.cell.clone());
+    async fn start(args: Args, me: Context<ToolCall>) -> Result<Self, Fault> {
+        let mut children = Children::new(PATH, args.census, me.cell.clone());
         let mut sources = Vec::new();
-        for (shared, address) in seed.sources {
+        for (shared, address) in args.sources {
             let name = shared.name.to_string();
             children.start::<Source>(&name, RestartPolicy::ENTITY, &address, shared.clone())?;
             sources.push(shared);

@@ -20,7 +20,7 @@ use hivekeep_ports::Reservation;
 use hivekeep_runtime::{
     collection::{self, Collection, CollectionMember, MemberEnd, NotAdmitted},
     log::{Loaded, Log},
-    saga::{SagaActor, SagaHandle, SagaSeed},
+    saga::{SagaActor, SagaArgs, SagaHandle},
 };
 use hivekeep_store::StreamId;
 use tokio::sync::oneshot;
@@ -135,7 +135,7 @@ pub struct Swarms {
 
 impl Entity for Swarms {
     type Msg = Msg;
-    type Seed = Arc<SwarmShared>;
+    type Args = Arc<SwarmShared>;
 
     async fn start(shared: Arc<SwarmShared>, me: Context<Msg>) -> Result<Self, Fault> {
         // Decisions of swarms of an earlier incarnation are written first.
@@ -243,7 +243,7 @@ impl Swarms {
     ) -> Result<(), Fault> {
         self.shared.keep_handle(id, handle.clone());
         self.put(id, SwarmMember::Saga(handle.clone()));
-        let seed = SagaSeed {
+        let args = SagaArgs {
             args: swarm::Args {
                 shared: self.shared.clone(),
                 id,
@@ -253,7 +253,7 @@ impl Swarms {
             sessions: self.shared.sessions.clone(),
             closing: self.shared.closing.clone(),
         };
-        let started = self.swarms.start(id, seed);
+        let started = self.swarms.start(id, args);
         started.map(drop).inspect_err(|Fault(reason)| handle.give_up(reason))
     }
 

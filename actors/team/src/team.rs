@@ -150,7 +150,7 @@ pub(crate) trait TeamManager: Send + Sync {
 
 /// The start arguments of an incarnation.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) shared: Arc<TeamShared>,
     pub(crate) id: TeamId,
     pub(crate) manager: Arc<dyn TeamManager>,
@@ -161,7 +161,7 @@ pub(crate) struct Seed {
 /// A team; see the module.
 pub(crate) struct TeamActor {
     me: Context<Msg>,
-    seed: Seed,
+    args: Args,
     log: Log<State>,
     /// Durable state of the team; with its end, as soon as that is begun.
     state: Arc<State>,
@@ -187,14 +187,14 @@ pub(crate) struct TeamActor {
 
 impl Entity for TeamActor {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(args: Args, me: Context<Msg>) -> Result<Self, Fault> {
         // Whatever comes of this one, the next is not told to build.
-        let unbuilt = seed.fresh.swap(false, SeqCst);
-        let log = seed.shared.teams.open(records::stream(seed.id)).await?;
+        let unbuilt = args.fresh.swap(false, SeqCst);
+        let log = args.shared.teams.open(records::stream(args.id)).await?;
         let state = log.state().ok_or_else(|| Fault::new("the team is forgotten"))?;
-        let (options, rates) = (&seed.shared.options, seed.shared.rates);
+        let (options, rates) = (&args.shared.options, args.shared.rates);
         let limiters = Limiters::new(options, rates, state.plan.members.len());
         let mut team = Self {
             me,
@@ -211,10 +211,10 @@ impl Entity for TeamActor {
             gone: None,
             failed: None,
             unmade: BTreeSet::new(),
-            seed,
+            args,
         };
         if team.state.word() == "ready" {
-            let (shared, id) = (team.seed.shared.clone(), team.seed.id);
+            let (shared, id) = (team.args.shared.clone(), team.args.id);
             let numbers = 0..team.state.plan.members.len();
             let logs = numbers.map(|number| member::MemberLogs::open(&shared, id, number));
             let logs = try_join_all(logs).await?;
@@ -294,20 +294,20 @@ impl TeamActor {
         let workspaces = state.workspaces.iter().flatten();
         let planned = state.plan.members.iter().zip(workspaces);
         let members = planned.zip(logs).enumerate().map(|(number, ((member, workspace), logs))| {
-            let (team, shared) = (self.me.address.clone(), &self.seed.shared);
+            let (team, shared) = (self.me.address.clone(), &self.args.shared);
             let line = BoardLine::new(
                 shared.waiting.clone(),
-                (self.seed.id, number),
+                (self.args.id, number),
                 shared.next_delivery(),
                 state.owner,
                 [state.plan.name.clone(), member.name.clone()],
             );
             LiveMember::new(member::Init {
-                shared: self.seed.shared.clone(),
+                shared: self.args.shared.clone(),
                 workers: self.me.workers.clone(),
                 post: Arc::new(move |event| team.send(Msg::Member(number, event))),
                 team: self.log.clone(),
-                id: self.seed.id,
+                id: self.args.id,
                 line,
                 name: member.name.clone(),
                 workspace: *workspace,
@@ -319,7 +319,7 @@ impl TeamActor {
 
     fn keep_cards(&mut self, begun: Option<CardFeed>) {
         let team = CardSource {
-            shared: self.seed.shared.clone(),
+            shared: self.args.shared.clone(),
             state: self.state.clone(),
             loads: Box::new(self.loads()),
             status: self.cards.clone(),

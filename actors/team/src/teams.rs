@@ -109,7 +109,7 @@ impl CollectionMember for TeamEntry {
 
 impl Entity for Teams {
     type Msg = Msg;
-    type Seed = Arc<TeamShared>;
+    type Args = Arc<TeamShared>;
 
     async fn start(shared: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
         // Decisions of an incarnation before may be on their way to the journal.
@@ -194,13 +194,13 @@ impl Teams {
     }
 
     fn start_team(&mut self, id: TeamId, fresh: bool) -> Result<Address<team::Msg>, Fault> {
-        let seed = team::Seed {
+        let args = team::Args {
             shared: self.shared.clone(),
             id,
             manager: Arc::new(self.me.address.clone()),
             fresh: Arc::new(AtomicBool::new(fresh)),
         };
-        self.teams.start(id, seed)
+        self.teams.start(id, args)
     }
 
     /// The team of a name.

@@ -89,12 +89,12 @@ impl<F: Family> Rig<F> {
         let mounted = F::mount(&daemon, options.clone()).await.expect("it is mounted");
         let probe = daemon.census.probe("root", "root", RestartPolicy::ESSENTIAL);
         let started = Arc::new(Notify::new());
-        let seed = Seed {
+        let args = Args {
             census: daemon.census.clone(),
             children: mounted.children,
             started: started.clone(),
         };
-        let (cell, _) = spawn_root::<Root>(&Address::vacant(probe), seed).await.expect("it spawns");
+        let (cell, _) = spawn_root::<Root>(&Address::vacant(probe), args).await.expect("it spawns");
         started.notified().await;
         Self {
             daemon,
@@ -177,9 +177,9 @@ impl<F: Family> Rig<F> {
     }
 }
 
-/// Seed of the [`Root`].
+/// Arguments of the [`Root`].
 #[derive(Clone)]
-struct Seed {
+struct Args {
     census: Census,
     children: Vec<Child>,
     /// Told when they are at their addresses.
@@ -191,12 +191,12 @@ struct Root(Children);
 
 impl Entity for Root {
     type Msg = ();
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
-        let mut children = Children::new("root", seed.census, me.cell);
-        seed.children.iter().try_for_each(|child| child.start(&mut children))?;
-        seed.started.notify_one();
+    async fn start(args: Args, me: Context<()>) -> Result<Self, Fault> {
+        let mut children = Children::new("root", args.census, me.cell);
+        args.children.iter().try_for_each(|child| child.start(&mut children))?;
+        args.started.notify_one();
         Ok(Self(children))
     }
 

@@ -22,7 +22,7 @@ use hivekeep_kernel::{CallCx, Context, Entity, Fault, Layer, Reply, ToolError};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use handle::VaultHandle;
-pub use shared::{Seed, open};
+pub use shared::{Args, open};
 
 use crate::ops::VaultView;
 use crate::path::{NotePath, Scope};
@@ -75,9 +75,9 @@ pub struct VaultActor {
 
 impl Entity for VaultActor {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(Seed(shared): Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(Args(shared): Args, me: Context<Msg>) -> Result<Self, Fault> {
         // Writers of the previous incarnation may still be running.
         let all = shared.writers.acquire_many(shared::WRITERS);
         match tokio::time::timeout(WRITERS_PATIENCE, all).await {

@@ -33,7 +33,7 @@ mod search;
 mod tags;
 pub mod tools;
 
-pub use actor::{Msg, Seed, VaultActor, VaultHandle, open};
+pub use actor::{Args, Msg, VaultActor, VaultHandle, open};
 pub use error::Error;
 pub use family::VaultFamily;
 pub use front::MalformedFrontMatter;

@@ -23,14 +23,14 @@ pub(crate) struct Jobs(HashMap<JobId, Address<Msg>>);
 
 impl Jobs {
     /// Has an actor follow a job, unless one does.
-    pub(crate) fn follow(&mut self, children: &mut Children, seed: Seed) -> Result<(), Fault> {
-        let job = seed.job;
+    pub(crate) fn follow(&mut self, children: &mut Children, args: Args) -> Result<(), Fault> {
+        let job = args.job;
         if self.0.contains_key(&job) {
             return Ok(());
         }
         let name = job.to_string();
         let address = children.address(&name, "job", RestartPolicy::ENTITY);
-        children.start::<Job>(&name, RestartPolicy::ENTITY, &address, seed)?;
+        children.start::<Job>(&name, RestartPolicy::ENTITY, &address, args)?;
         self.0.insert(job, address);
         Ok(())
     }
@@ -66,14 +66,14 @@ type Found = Option<JobSummary>;
 
 /// Arguments of one incarnation of the actor.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) job: JobId,
     pub(crate) workspace: WorkspaceHandle,
     pub(crate) link_state: watch::Receiver<LinkState>,
 }
 
 pub(crate) struct Job {
-    seed: Seed,
+    args: Args,
     me: Context<Msg>,
     /// A look is under way. There is one at a time, however often the guest announces the end.
     looking: bool,
@@ -85,9 +85,9 @@ pub(crate) struct Job {
 
 impl Entity for Job {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(args: Args, me: Context<Msg>) -> Result<Self, Fault> {
         let address = me.address.clone();
         let _detached = me.workers.spawn(async move {
             // The first look finds jobs that ended while nobody watched.
@@ -96,7 +96,7 @@ impl Entity for Job {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         });
-        Ok(Self { seed, me, looking: false, again: false, ending: false })
+        Ok(Self { args, me, looking: false, again: false, ending: false })
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
@@ -124,16 +124,16 @@ impl Job {
             return;
         }
         self.looking = true;
-        let (seed, address) = (self.seed.clone(), self.me.address.clone());
+        let (args, address) = (self.args.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let found = look(seed).await;
+            let found = look(args).await;
             let _gone = address.send(Msg::Looked(found));
         });
     }
 
     fn found(&mut self, found: Found) {
         match found {
-            None => self.end(json!({ "job_id": self.seed.job, "lost": true }), None),
+            None => self.end(json!({ "job_id": self.args.job, "lost": true }), None),
             Some(summary) if summary.exit.is_some() || summary.interrupted => {
                 let (code, signal) = summary.exit.map_or((None, None), |exit| match exit {
                     hivekeep_protocol::Exit::Code(code) => (Some(code), None),
@@ -142,7 +142,7 @@ impl Job {
                 let at_unix_ms = summary.finished_unix_ms;
                 let known = summary.exit.filter(|_| !summary.interrupted);
                 let event = json!({
-                    "job_id": self.seed.job, "exit_code": code, "signal": signal,
+                    "job_id": self.args.job, "exit_code": code, "signal": signal,
                     "interrupted": summary.interrupted,
                 });
                 self.end(event, known.map(|_| ProcessExit { code, signal, at_unix_ms }));
@@ -153,7 +153,7 @@ impl Job {
 
     fn end(&mut self, event: serde_json::Value, end: Option<ProcessExit>) {
         self.ending = true;
-        let (workspace, job, me) = (self.seed.workspace.clone(), self.seed.job, self.me.clone());
+        let (workspace, job, me) = (self.args.workspace.clone(), self.args.job, self.me.clone());
         let _detached = self.me.workers.spawn(async move {
             let record = Record::JobEnded { job, end };
             match workspace.commit(vec![record], Some(("job.ended", event))).await {
@@ -168,8 +168,8 @@ impl Job {
 }
 
 /// `None` when the guest cannot be asked now; `Some(None)` when it has no such job.
-async fn look(mut seed: Seed) -> Option<Found> {
-    let link = match seed
+async fn look(mut args: Args) -> Option<Found> {
+    let link = match args
         .link_state
         .wait_for(|link_state| matches!(link_state, LinkState::Up(_)))
         .await
@@ -180,7 +180,7 @@ async fn look(mut seed: Seed) -> Option<Found> {
         _ => return None,
     };
     let poll =
-        JobPoll { job_id: seed.job.to_string(), stdout_from: 0, stderr_from: 0, max_bytes: 0 };
+        JobPoll { job_id: args.job.to_string(), stdout_from: 0, stderr_from: 0, max_bytes: 0 };
     match link.ask(poll, CallTerms::at_most(Duration::from_secs(20))).await {
         Ok(report) => Some(Some(report.summary)),
         Err(LinkError::Guest(error)) if error.code == GuestCode::UnknownJob => Some(None),

@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Arguments of one incarnation of the actor.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) handle: MachineHandle,
     pub(crate) workspace: Address<Msg>,
@@ -43,11 +43,11 @@ pub(crate) struct Machine;
 
 impl Entity for Machine {
     type Msg = ();
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
-        let _detached = me.workers.spawn(mind_its_disk(seed.clone()));
-        let Seed { driver, handle, workspace, .. } = seed;
+    async fn start(args: Args, me: Context<()>) -> Result<Self, Fault> {
+        let _detached = me.workers.spawn(mind_its_disk(args.clone()));
+        let Args { driver, handle, workspace, .. } = args;
         let this = me.clone();
         let (meter, metered, probe) = (driver.clone(), handle.clone(), me.address.probe().clone());
         let _detached = me.workers.spawn(async move {
@@ -72,8 +72,8 @@ impl Entity for Machine {
 /// Watches for a full disk: QEMU stops a machine whose write finds no room on the host, and says so when
 /// asked. A guest that answers runs, so only silent ones are asked about: QEMU serves one client at a
 /// time. The machine is resumed once there is room above the floor.
-async fn mind_its_disk(seed: Seed) {
-    let Seed { driver, handle, workspace, mut link_state, room, disks } = seed;
+async fn mind_its_disk(args: Args) {
+    let Args { driver, handle, workspace, mut link_state, room, disks } = args;
     let Some(snapshots) = driver.snapshots() else { return };
     let silent = |link_state: &LinkState| !matches!(link_state, LinkState::Up(_));
     while link_state.wait_for(silent).await.is_ok() {

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Arguments of one incarnation of the manager.
-pub type Seed = Arc<Shared>;
+pub type Args = Arc<Shared>;
 
 /// Manager of all workspaces.
 pub struct Workspaces {

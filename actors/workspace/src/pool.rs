@@ -38,7 +38,7 @@ const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Arguments of one incarnation of the actor.
 #[derive(Clone)]
-pub struct Seed {
+pub struct Args {
     pub(crate) shared: Arc<Shared>,
     pub(crate) manager: Address<manager::Msg>,
 }
@@ -59,10 +59,10 @@ pub struct Pool {
 
 impl Entity for Pool {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let Seed { shared, manager } = seed;
+    async fn start(args: Args, me: Context<Msg>) -> Result<Self, Fault> {
+        let Args { shared, manager } = args;
         let options = &shared.options;
         let classes = options.pool.classes.iter().map(|class| {
             let spec = class.spec(options);

@@ -41,7 +41,7 @@ pub(crate) trait WorkspaceManager: Send + Sync {
 
 /// Arguments of one incarnation of the actor.
 #[derive(Clone)]
-pub struct Seed {
+pub struct Args {
     /// Id of the workspace.
     pub id: WorkspaceId,
     /// State that all workspaces share.
@@ -77,8 +77,8 @@ pub struct Workspace {
 
 impl Workspace {
     /// A workspace as its records say, before anything was looked at.
-    pub(super) fn new(me: Context<Msg>, seed: Seed, ledger: Ledger) -> Self {
-        let Seed { id, shared, manager } = seed;
+    pub(super) fn new(me: Context<Msg>, args: Args, ledger: Ledger) -> Self {
+        let Args { id, shared, manager } = args;
         let census = shared.daemon.census.clone();
         let children = Children::new(me.address.probe().path(), census, me.cell.clone());
         let machine = WatchedMachine::new(shared.options.machine_policy());

@@ -68,18 +68,18 @@ use crate::{
     pool::claim,
     prepare::setup,
     snapshot::{merge, requests},
-    state::{Seed, Workspace},
+    state::{Args, Workspace},
     tools,
 };
 
 impl Entity for Workspace {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let ledger = seed.shared.logs.begin(seed.id).await;
+    async fn start(args: Args, me: Context<Msg>) -> Result<Self, Fault> {
+        let ledger = args.shared.logs.begin(args.id).await;
         let ledger = ledger.map_err(|error| Fault::new(error.to_text()))?;
-        let mut workspace = Self::new(me, seed, ledger);
+        let mut workspace = Self::new(me, args, ledger);
         recover::recover(&mut workspace);
         Ok(workspace)
     }

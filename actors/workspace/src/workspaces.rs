@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     directory::WorkspaceDirectory,
-    manager::{Msg, Seed, Workspaces},
+    manager::{Args, Msg, Workspaces},
     messages::LifecycleMsg,
     phase::{MachineProcess, Phase},
     pool::{self, Pool},
@@ -35,7 +35,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 impl Entity for Workspaces {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
     async fn start(shared: Arc<Shared>, me: Context<Msg>) -> Result<Self, Fault> {
         let census = shared.daemon.census.clone();
@@ -53,9 +53,9 @@ impl Entity for Workspaces {
         };
         manager.boot().await?;
         // The pool starts after the workspaces: it finds its own machines among them.
-        let seed =
-            pool::Seed { shared: manager.shared.clone(), manager: manager.me.address.clone() };
-        manager.children.start::<Pool>(POOL, RestartPolicy::ENTITY, &manager.pool, seed)?;
+        let args =
+            pool::Args { shared: manager.shared.clone(), manager: manager.me.address.clone() };
+        manager.children.start::<Pool>(POOL, RestartPolicy::ENTITY, &manager.pool, args)?;
         let halt = halt(manager.shared.daemon.closing.clone(), manager.pool.clone());
         let _detached = manager.me.workers.spawn(halt);
         let (shared, probe) = (manager.shared.clone(), manager.me.address.probe().clone());

@@ -25,9 +25,9 @@ enum Gate {
 
 impl Entity for Slow {
     type Msg = ToolCall;
-    type Seed = watch::Receiver<Gate>;
+    type Args = watch::Receiver<Gate>;
 
-    async fn start(mut gate: Self::Seed, me: Context<ToolCall>) -> Result<Self, Fault> {
+    async fn start(mut gate: Self::Args, me: Context<ToolCall>) -> Result<Self, Fault> {
         let gate = gate.wait_for(|gate| *gate != Gate::Shut).await.map(|gate| *gate);
         match gate {
             Ok(Gate::Open) => Ok(Self { me, done: 0 }),
@@ -155,7 +155,7 @@ struct Mine(SessionId);
 
 impl Entity for Mine {
     type Msg = ();
-    type Seed = SessionId;
+    type Args = SessionId;
 
     async fn start(owner: SessionId, _: Context<()>) -> Result<Self, Fault> {
         Ok(Self(owner))

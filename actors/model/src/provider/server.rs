@@ -59,7 +59,7 @@ struct ModelServer {
 
 impl Entity for ModelServer {
     type Msg = ServerEnded;
-    type Seed = Arc<ProviderShared>;
+    type Args = Arc<ProviderShared>;
 
     async fn start(shared: Arc<ProviderShared>, me: Context<ServerEnded>) -> Result<Self, Fault> {
         shared.server.send_replace(ServerState::Starting);

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use super::backend::Backend;
 use super::change::{self, Logs};
-use super::{Msg, NetworkHandle, Seed, start};
+use super::{Args, Msg, NetworkHandle, start};
 use crate::plan::{NetworkPlan, Subnet, Tag};
 use crate::{Enforcer, Error, NetworkModeChoice, Options, codes};
 
@@ -56,7 +56,7 @@ pub(super) struct NetworkShared {
     pub(super) lock: OnceLock<Vec<OwnedFd>>,
 }
 
-/// Makes the network's handle and the seed of its actor. With `mode = "bridge"` it looks first
+/// Makes the network's handle and the arguments of its actor. With `mode = "bridge"` it looks first
 /// whether there can be one. Connections that wake a parked machine are carried by the
 /// [`WorkspacePorts`](hivekeep_ports::WorkspacePorts) that `ports` have by then.
 ///
@@ -68,7 +68,7 @@ pub async fn open(
     journal: Journal,
     address: Address<Msg>,
     ports: Ports,
-) -> Result<(NetworkHandle, Seed), Error> {
+) -> Result<(NetworkHandle, Args), Error> {
     let (backend, _) = watch::channel(None);
     let tag = options.tag(&state_dir);
     let (subnet, chosen) = choose(&options, &tag, &journal).await;
@@ -93,7 +93,7 @@ pub async fn open(
         start::possible(&shared).await?;
     }
     let shared = Arc::new(shared);
-    Ok((NetworkHandle(shared.clone()), Seed(shared)))
+    Ok((NetworkHandle(shared.clone()), Args(shared)))
 }
 
 impl NetworkShared {

@@ -116,7 +116,7 @@ pub struct SessionsHandle(pub(super) Arc<SessionTable>);
 
 /// Start arguments of the supervisor of the sessions.
 #[derive(Clone)]
-pub struct SessionsSeed(pub(super) Arc<SessionTable>);
+pub struct SessionsArgs(pub(super) Arc<SessionTable>);
 
 impl SessionsHandle {
     /// Opens a session, or resumes the one that is asked for. When that one

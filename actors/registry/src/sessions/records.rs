@@ -14,7 +14,7 @@ use hivekeep_store::{Journal, StreamId};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EndReason, Msg, SessionShared, SessionsHandle, SessionsSeed, handle::SessionTable, session,
+    EndReason, Msg, SessionShared, SessionsArgs, SessionsHandle, handle::SessionTable, session,
     shared::About, supervisor::SessionMember,
 };
 use crate::Options;
@@ -120,7 +120,7 @@ impl SessionsHandle {
         journal: Journal,
         census: Census,
         supervisor: Address<Msg>,
-    ) -> Result<(Self, SessionsSeed), LogError> {
+    ) -> Result<(Self, SessionsArgs), LogError> {
         let events = journal.events();
         let table =
             Arc::new(SessionTable::new(options, room, (journal, events), census, supervisor));
@@ -155,7 +155,7 @@ impl SessionsHandle {
             }
             table.sessions.insert(id, Arc::new(session));
         }
-        Ok((Self(table.clone()), SessionsSeed(table)))
+        Ok((Self(table.clone()), SessionsArgs(table)))
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) enum Msg {
 }
 
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(super) table: Arc<SessionTable>,
     pub(super) shared: Arc<SessionShared>,
 }
@@ -55,9 +55,9 @@ pub(crate) struct Session {
 
 impl Entity for Session {
     type Msg = Msg;
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(Seed { table, shared }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(Args { table, shared }: Args, me: Context<Msg>) -> Result<Self, Fault> {
         if shared.ended().is_some() {
             me.stop("the session has ended");
         }

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{
-    Attachment, OpenSession, SessionShared, SessionsSeed, User,
+    Attachment, OpenSession, SessionShared, SessionsArgs, User,
     handle::SessionTable,
     records::{Record, stream},
     session::{self, Session, over},
@@ -115,9 +115,9 @@ pub struct Sessions {
 
 impl Entity for Sessions {
     type Msg = Msg;
-    type Seed = SessionsSeed;
+    type Args = SessionsArgs;
 
-    async fn start(SessionsSeed(table): SessionsSeed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(SessionsArgs(table): SessionsArgs, me: Context<Msg>) -> Result<Self, Fault> {
         let live = Collection::new(&me, table.census.clone());
         let mut sessions = Self { me, table, live, ended: BTreeSet::new() };
         let mut all = sessions.table.all();
@@ -174,8 +174,8 @@ impl Sessions {
             // Without a name nothing is taken.
             let _inserted = self.live.insert(shared.id, live(None));
         }
-        let seed = session::Seed { table: self.table.clone(), shared: shared.clone() };
-        self.live.start_at(shared.id, &address, seed)
+        let args = session::Args { table: self.table.clone(), shared: shared.clone() };
+        self.live.start_at(shared.id, &address, args)
     }
 
     fn set_leaving(&mut self, id: SessionId, told: bool) {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::toy::{Marks, Toy, ToyDirectory, ToyKeeper, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
-    Options, Policy, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed,
+    Options, Policy, Registry, RegistryArgs, Routes, Sessions, SessionsArgs, SessionsHandle,
     SharedCatalogue, ToolView, User, codes, registry, sessions,
 };
 
@@ -39,10 +39,10 @@ const NO_END: Resources =
 struct Supervisor(Children);
 
 #[derive(Clone)]
-struct SupervisorSeed {
+struct SupervisorArgs {
     census: Census,
-    registry: (Address<registry::Msg>, RegistrySeed),
-    sessions: (Address<sessions::Msg>, SessionsSeed),
+    registry: (Address<registry::Msg>, RegistryArgs),
+    sessions: (Address<sessions::Msg>, SessionsArgs),
     toy: (Address<ToolCall>, Arc<Marks>),
 }
 
@@ -57,16 +57,14 @@ pub enum Order {
 
 impl Entity for Supervisor {
     type Msg = Order;
-    type Seed = SupervisorSeed;
+    type Args = SupervisorArgs;
 
-    async fn start(seed: SupervisorSeed, me: Context<Order>) -> Result<Self, Fault> {
-        let mut children = Children::new("", seed.census, me.cell);
-        let (address, seed_of) = seed.registry;
-        children.start::<Registry>("registry", QUICK, &address, seed_of)?;
-        let (address, seed_of) = seed.sessions;
-        children.start::<Sessions>("sessions", QUICK, &address, seed_of)?;
-        let (address, marks) = seed.toy;
-        children.start::<Toy>("toy", QUICK, &address, marks)?;
+    async fn start(args: SupervisorArgs, me: Context<Order>) -> Result<Self, Fault> {
+        let SupervisorArgs { census, registry, sessions, toy } = args;
+        let mut children = Children::new("", census, me.cell);
+        children.start::<Registry>("registry", QUICK, &registry.0, registry.1)?;
+        children.start::<Sessions>("sessions", QUICK, &sessions.0, sessions.1)?;
+        children.start::<Toy>("toy", QUICK, &toy.0, toy.1)?;
         Ok(Self(children))
     }
 
@@ -178,7 +176,7 @@ impl Stage {
         let sessions = Address::vacant(census.probe("sessions", "sessions", QUICK));
         let toy = Address::vacant(census.probe("toy", "toy", QUICK));
         let supervisor = Address::vacant(census.probe("supervisor", "supervisor", QUICK));
-        let (handle, seed) = SessionsHandle::restore(
+        let (handle, args) = SessionsHandle::restore(
             &options,
             room,
             journal.clone(),
@@ -192,13 +190,13 @@ impl Stage {
             .singleton("toy", Arc::new(toy.clone()))
             .directory("toy", Arc::new(ToyDirectory(toy.clone())));
         assert_eq!(routes.unserved(&catalogue), [""; 0]);
-        let seed = SupervisorSeed {
+        let args = SupervisorArgs {
             census: census.clone(),
-            registry: (registry.clone(), RegistrySeed { admission: options.admission.clone() }),
-            sessions: (sessions, seed),
+            registry: (registry.clone(), RegistryArgs { admission: options.admission.clone() }),
+            sessions: (sessions, args),
             toy: (toy.clone(), marks.clone()),
         };
-        let (cell, _) = spawn_root::<Supervisor>(&supervisor, seed).await.expect("spawns");
+        let (cell, _) = spawn_root::<Supervisor>(&supervisor, args).await.expect("spawns");
         let policy = hivekeep_policy::PolicyEngine::open(
             policy,
             catalogue.entries().map(|entry| entry.spec).collect(),

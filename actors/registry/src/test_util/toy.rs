@@ -46,7 +46,7 @@ pub struct Toy {
 
 impl Entity for Toy {
     type Msg = ToolCall;
-    type Seed = Arc<Marks>;
+    type Args = Arc<Marks>;
 
     async fn start(marks: Arc<Marks>, me: Context<ToolCall>) -> Result<Self, Fault> {
         Ok(Self { me, marks })

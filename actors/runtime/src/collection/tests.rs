@@ -34,7 +34,7 @@ struct Counter(Context<Order>);
 
 impl Entity for Counter {
     type Msg = Order;
-    type Seed = ();
+    type Args = ();
     async fn start((): (), me: Context<Order>) -> Result<Self, Fault> {
         Ok(Self(me))
     }
@@ -81,8 +81,8 @@ struct Manager(Collection<Card>, mpsc::Sender<(Id, MemberEnd)>);
 
 impl Entity for Manager {
     type Msg = Look;
-    type Seed = (Census, mpsc::Sender<(Id, MemberEnd)>);
-    async fn start((census, news): Self::Seed, me: Context<Look>) -> Result<Self, Fault> {
+    type Args = (Census, mpsc::Sender<(Id, MemberEnd)>);
+    async fn start((census, news): Self::Args, me: Context<Look>) -> Result<Self, Fault> {
         Ok(Self(Collection::new(&me, census), news))
     }
     fn handle(&mut self, look: Look) -> Result<(), Fault> {

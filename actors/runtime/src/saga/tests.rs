@@ -236,15 +236,15 @@ async fn ordered(journal: &Journal, items: usize, parallel: usize) {
 struct Above(Children, tokio::sync::mpsc::Sender<ChildOutcome>);
 
 #[derive(Clone)]
-struct AboveSeed(SagaSeed<Packing>, tokio::sync::mpsc::Sender<ChildOutcome>);
+struct AboveArgs(SagaArgs<Packing>, tokio::sync::mpsc::Sender<ChildOutcome>);
 
 impl Entity for Above {
     type Msg = ();
-    type Seed = AboveSeed;
-    async fn start(AboveSeed(seed, news): AboveSeed, me: Context<()>) -> Result<Self, Fault> {
+    type Args = AboveArgs;
+    async fn start(AboveArgs(args, news): AboveArgs, me: Context<()>) -> Result<Self, Fault> {
         let mut children = Children::new("root", Census::default(), me.cell);
         let address = children.address("a", "order", RestartPolicy::ENTITY);
-        children.start_at::<SagaActor<Packing>>(&address, seed)?;
+        children.start_at::<SagaActor<Packing>>(&address, args)?;
         Ok(Self(children, news))
     }
     fn handle(&mut self, (): ()) -> Result<(), Fault> {
@@ -266,7 +266,7 @@ struct Stage {
 
 async fn started(journal: &Journal, world: &Arc<World>) -> Stage {
     let (handle, closing) = (handle(journal).await, CancellationToken::new());
-    let seed = SagaSeed {
+    let args = SagaArgs {
         args: world.clone(),
         handle: handle.clone(),
         sessions: world.sessions.clone(),
@@ -274,7 +274,7 @@ async fn started(journal: &Journal, world: &Arc<World>) -> Stage {
     };
     let (tell, news) = tokio::sync::mpsc::channel(64);
     let probe = Census::default().probe("root", "root", RestartPolicy::ESSENTIAL);
-    let root = spawn_root::<Above>(&Address::vacant(probe), AboveSeed(seed, tell)).await;
+    let root = spawn_root::<Above>(&Address::vacant(probe), AboveArgs(args, tell)).await;
     Stage { handle, closing, cell: root.expect("it spawns").0, news }
 }
 

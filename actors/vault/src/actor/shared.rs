@@ -27,7 +27,7 @@ const SLOW_WRITERS: usize = 2;
 
 /// Start arguments of the actor.
 #[derive(Clone)]
-pub struct Seed(pub(super) Arc<VaultShared>);
+pub struct Args(pub(super) Arc<VaultShared>);
 
 pub(super) struct VaultShared {
     pub(super) options: Options,
@@ -50,7 +50,7 @@ pub fn open(
     state_dir: &Path,
     room: Room,
     address: Address<Msg>,
-) -> (VaultHandle, Seed) {
+) -> (VaultHandle, Args) {
     let shared = Arc::new(VaultShared {
         rules: PathRules::of(&options),
         path: options.folder(state_dir),
@@ -64,7 +64,7 @@ pub fn open(
         writers: Arc::new(Semaphore::new(WRITERS as usize)),
         slow_writers: Arc::new(Semaphore::new(SLOW_WRITERS)),
     });
-    (VaultHandle(shared.clone()), Seed(shared))
+    (VaultHandle(shared.clone()), Args(shared))
 }
 
 impl VaultShared {

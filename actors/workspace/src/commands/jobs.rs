@@ -133,8 +133,8 @@ pub(super) fn job_kill(
 pub(crate) fn follow(state: &mut Workspace) -> Result<(), Fault> {
     for job in state.ledger.jobs.clone() {
         let (workspace, link_state) = (state.handle.clone(), state.link.subscribe());
-        let seed = job::Seed { job, workspace, link_state };
-        state.jobs.follow(&mut state.children, seed)?;
+        let args = job::Args { job, workspace, link_state };
+        state.jobs.follow(&mut state.children, args)?;
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ fn attach(
     let endpoint = driver.endpoint(&handle);
     state.link.set(LinkState::Connecting("the machine has just been started".to_owned()));
 
-    let seed = machine::Seed {
+    let args = machine::Args {
         driver,
         handle: handle.clone(),
         workspace: state.me.address.clone(),
@@ -64,7 +64,7 @@ fn attach(
         disks: state.handle.shared.folders.disks.clone(),
     };
     let address = state.children.address(MACHINE, "machine", RestartPolicy::ENTITY);
-    state.children.start::<Machine>(MACHINE, RestartPolicy::ENTITY, &address, seed)?;
+    state.children.start::<Machine>(MACHINE, RestartPolicy::ENTITY, &address, args)?;
 
     state.link.set_token(token.unwrap_or_else(|| state.ledger.plan.token.clone()));
     let (token, workspace) = (state.link.token(), state.me.address.clone());

@@ -204,14 +204,14 @@ impl Workspaces {
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
             address: address.clone(),
         });
-        let seed = state::Seed {
+        let args = state::Args {
             id,
             shared: self.shared.clone(),
             manager: Arc::new(self.me.address.clone()),
         };
         // Names are claimed in the directory.
         let _no_name_here = self.workspaces.insert(id, WorkspaceMember);
-        self.workspaces.start_at(id, &address, seed)?;
+        self.workspaces.start_at(id, &address, args)?;
         Ok(address)
     }
 

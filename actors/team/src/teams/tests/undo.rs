@@ -302,11 +302,11 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
     let stage = Stage::new().await;
     let (id, fresh) = (TeamId::new(), Arc::new(AtomicBool::new(true)));
     let manager = Arc::new(stage.teams.clone());
-    let seed = team::Seed { shared: stage.shared.clone(), id, manager, fresh };
+    let args = team::Args { shared: stage.shared.clone(), id, manager, fresh };
     let probe = Census::default().probe("team", "team", RestartPolicy::TEMPORARY);
     let place = Address::vacant(probe);
     // Nothing is recorded of it: it cannot be read.
-    let (_, ended) = spawn_root::<TeamActor>(&place, seed.clone()).await.expect("spawns");
+    let (_, ended) = spawn_root::<TeamActor>(&place, args.clone()).await.expect("spawns");
     ended.await.expect("it ends");
     let member = MemberPlan {
         name: "a".to_owned(),
@@ -331,7 +331,7 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
     let planned = Decision::record(Record::Planned(Box::new(plan)));
     let planned = log.decide::<ToolError>(|_| Ok(planned)).expect("decided");
     planned.await.expect("written");
-    spawn_root::<TeamActor>(&place, seed).await.expect("spawns");
+    spawn_root::<TeamActor>(&place, args).await.expect("spawns");
     eventually("the plan is undone", async || {
         stage.journal.streams("team/").expect("read").is_empty()
     })
