@@ -52,7 +52,7 @@ impl TeamActor {
             return drop(reply.send(Err(NotBuilt { error, gone: false })));
         }
         self.building = Some(reply);
-        let (shared, log, state) = (self.seed.shared.clone(), self.log.clone(), self.state.clone());
+        let (shared, log, state) = (self.args.shared.clone(), self.log.clone(), self.state.clone());
         let (cards, team) = (self.cards.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let built = build(&shared, &log, &state, &cx, &cards).await;
@@ -65,7 +65,7 @@ impl TeamActor {
         match outcome {
             Ok(BuiltMembers { cards }) => {
                 self.refresh();
-                let (shared, id) = (&self.seed.shared, self.seed.id);
+                let (shared, id) = (&self.args.shared, self.args.id);
                 let numbers = 0..self.state.plan.members.len();
                 let logs = numbers.map(|number| member::MemberLogs::begin(shared, id, number));
                 self.open_members(logs.collect());

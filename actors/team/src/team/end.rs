@@ -73,7 +73,7 @@ impl TeamActor {
     /// below go on by themselves.
     pub(super) fn go_on(&self) {
         let (id, manager, team) =
-            (self.seed.id, self.seed.manager.clone(), self.me.address.clone());
+            (self.args.id, self.args.manager.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             loop {
                 let (free, childless) = oneshot::channel();
@@ -132,7 +132,7 @@ impl TeamActor {
         Arc::make_mut(&mut self.state).ending = true;
         self.members.iter_mut().for_each(LiveMember::retire);
         self.show();
-        let (shared, log, state) = (self.seed.shared.clone(), self.log.clone(), self.state.clone());
+        let (shared, log, state) = (self.args.shared.clone(), self.log.clone(), self.state.clone());
         let (keeping, team) = (self.keeping.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let recorded = match recorded {
@@ -165,7 +165,7 @@ impl TeamActor {
             told |= reply.send(ended.clone()).is_ok();
         }
         if gone && !told {
-            self.seed.manager.gone(self.seed.id);
+            self.args.manager.gone(self.args.id);
         }
     }
 }

@@ -93,7 +93,7 @@ impl TeamActor {
         }
         self.checks.insert(session, vec![call]);
         let (shared, state, team) =
-            (self.seed.shared.clone(), self.state.clone(), self.me.address.clone());
+            (self.args.shared.clone(), self.state.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let outcome = take_over(&shared, &team, &state, session).await;
             // A dropped reply reports to its caller that the team is gone.
@@ -123,7 +123,7 @@ impl TeamActor {
     pub(super) fn own(&mut self, take: Takeover, reply: AnswerSender<()>) {
         let Takeover { by, from } = take;
         let name = &self.state.plan.name;
-        let user = self.seed.shared.sessions.user(by);
+        let user = self.args.shared.sessions.user(by);
         let decided = if self.state.owner == by {
             // Whoever asked may have gone.
             return drop(reply.send(Ok(())));
