@@ -21,7 +21,7 @@ pub struct Fixtures {
 
 impl Entity for Fixtures {
     type Msg = ToolCall;
-    type Seed = Approvals;
+    type Args = Approvals;
 
     async fn start(approvals: Approvals, me: Context<ToolCall>) -> Result<Self, Fault> {
         Ok(Self { workers: me.workers, approvals })

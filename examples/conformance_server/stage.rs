@@ -14,8 +14,8 @@ use hivekeep_kernel::{
 };
 use hivekeep_policy::{Approvals, PolicyEngine};
 use hivekeep_registry::{
-    Catalogue, DeferredCalls, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions,
-    SessionsHandle, SessionsSeed, SharedCatalogue, ToolView, registry, sessions,
+    Catalogue, DeferredCalls, DispatchParts, Dispatcher, Registry, RegistryArgs, Routes, Sessions,
+    SessionsArgs, SessionsHandle, SharedCatalogue, ToolView, registry, sessions,
 };
 use hivekeep_store::Journal;
 use tokio::{
@@ -60,13 +60,13 @@ impl Stage {
         let catalogue = Arc::new(SharedCatalogue::new(Catalogue::new(tools())?));
         let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
         let policy = policy(&loaded, &catalogue.now(), &journal).await?;
-        let seed = Seed {
+        let args = Args {
             census: census.clone(),
-            registry: (registry.clone(), RegistrySeed { admission: options.admission.clone() }),
+            registry: (registry.clone(), RegistryArgs { admission: options.admission.clone() }),
             sessions: (sessions_place, sessions_seed),
             fixtures: (fixtures, policy.approvals().clone()),
         };
-        let (cell, _) = spawn_root::<Root>(&root, seed).await.context("the tree")?;
+        let (cell, _) = spawn_root::<Root>(&root, args).await.context("the tree")?;
         let dispatcher = Dispatcher::new(DispatchParts {
             options,
             policy,
@@ -133,25 +133,24 @@ impl Stage {
 struct Root(Children);
 
 #[derive(Clone)]
-struct Seed {
+struct Args {
     census: Census,
-    registry: (Address<registry::Msg>, RegistrySeed),
-    sessions: (Address<sessions::Msg>, SessionsSeed),
+    registry: (Address<registry::Msg>, RegistryArgs),
+    sessions: (Address<sessions::Msg>, SessionsArgs),
     fixtures: (Address<ToolCall>, Approvals),
 }
 
 impl Entity for Root {
     type Msg = ();
-    type Seed = Seed;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
-        let mut children = Children::new("root", seed.census, me.cell);
-        let (address, seed_of) = seed.registry;
-        children.start::<Registry>("registry", RestartPolicy::ESSENTIAL, &address, seed_of)?;
-        let (address, seed_of) = seed.sessions;
-        children.start::<Sessions>("sessions", RestartPolicy::ESSENTIAL, &address, seed_of)?;
-        let (address, seed_of) = seed.fixtures;
-        children.start::<Fixtures>("fixtures", RestartPolicy::ESSENTIAL, &address, seed_of)?;
+    async fn start(args: Args, me: Context<()>) -> Result<Self, Fault> {
+        let Args { census, registry, sessions, fixtures } = args;
+        let mut children = Children::new("root", census, me.cell);
+        let policy = RestartPolicy::ESSENTIAL;
+        children.start::<Registry>("registry", policy, &registry.0, registry.1)?;
+        children.start::<Sessions>("sessions", policy, &sessions.0, sessions.1)?;
+        children.start::<Fixtures>("fixtures", policy, &fixtures.0, fixtures.1)?;
         Ok(Self(children))
     }
 

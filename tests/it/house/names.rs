@@ -10,13 +10,12 @@ use syn::{Attribute, Ident, Visibility};
 use super::{assert_none, sources::sources};
 
 /// Names that mean one pattern wherever they are, which their module's name completes.
-const CONVENTIONS: [(&str, &str); 6] = [
-    ("Args", "arguments of one subcommand, or of one start of an actor"),
+const CONVENTIONS: [(&str, &str); 5] = [
+    ("Args", "arguments of one subcommand, or of each start of one actor"),
     ("Error", "errors of one crate or of one module, as `io::Error` is"),
     ("Msg", "messages that one actor's mailbox takes"),
     ("Options", "options of one crate: its section of the configuration"),
     ("Record", "records of one kind of stream in the journal"),
-    ("Seed", "what one actor starts from, again after a restart"),
 ];
 
 /// Where types are, `PATH:LINE`, by their names.
