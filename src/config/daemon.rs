@@ -138,7 +138,7 @@ pub struct DaemonFolders {
     pub state: PathBuf,
     /// Sockets, the lock, machines' run folders; gone after a reboot.
     pub run: PathBuf,
-    /// Logs.
+    /// Folder of the daemon's log and of machines' logs.
     pub logs: PathBuf,
     /// The socket for clients.
     pub socket: PathBuf,

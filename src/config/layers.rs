@@ -14,7 +14,7 @@ use super::{
 /// Sources of the configuration. A value, so that tests bring their own.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigSources {
-    /// `--config`.
+    /// Path of `--config`, in place of `HIVEKEEP_CONFIG` and of the searched places.
     pub file: Option<PathBuf>,
     /// Flags as `(flag, SECTION.KEY=VALUE)`.
     pub flags: Vec<(String, String)>,

@@ -19,7 +19,7 @@ use super::{
 pub(super) enum Format {
     /// JSON, with comments where the client has them.
     Json,
-    /// TOML.
+    /// TOML, whose comments are kept.
     Toml,
 }
 

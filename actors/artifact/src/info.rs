@@ -17,9 +17,9 @@ const LONGEST_LAST_LINE: usize = 4 * 1024;
 /// An artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactInfo {
-    /// Id.
+    /// Id, `art_...`, which its URI ends with.
     pub id: ArtifactId,
-    /// Owner.
+    /// User of that session, whose other sessions see it as well.
     pub user: User,
     /// Session of the call that made it.
     pub session: SessionId,
@@ -38,7 +38,7 @@ pub struct ArtifactInfo {
 }
 
 impl ArtifactInfo {
-    /// URI.
+    /// URI of the whole result, without a range.
     pub fn uri(&self) -> String {
         artifact_uri(self.id)
     }

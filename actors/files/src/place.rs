@@ -30,7 +30,7 @@ pub(crate) struct PlacedPath {
 pub(crate) enum CommandHost {
     /// The place itself.
     Workspace {
-        /// Workspace.
+        /// Id of the workspace.
         id: WorkspaceId,
         /// Absolute path of the folder that the place begins at.
         root: String,

@@ -128,7 +128,7 @@ impl PdfReader {
 /// Limits of the process that reads a PDF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdfLimits {
-    /// Memory.
+    /// Memory for the data of the process, in MiB.
     pub memory_mb: u64,
     /// Processor time, and elapsed time.
     pub timeout_secs: u64,

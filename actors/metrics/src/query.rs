@@ -26,7 +26,7 @@ pub struct MetricsWindow {
 }
 
 impl MetricsWindow {
-    /// Length.
+    /// Length of the window, back from now.
     pub fn length(self) -> TimeDelta {
         TimeDelta::minutes(self.minutes)
     }

@@ -119,7 +119,7 @@ impl Buckets {
 /// Names that one member may ask for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Permit {
-    /// Everything.
+    /// True if it may ask for any name, as with `allow_internet`.
     pub(crate) any: bool,
     /// These, with the set that opens what they resolve to.
     pub(crate) names: Vec<(HostName, String)>,
@@ -164,7 +164,7 @@ pub struct ResolverSettings {
     pub listen: std::net::SocketAddrV4,
     /// Asked in this order until one answers.
     pub upstreams: Vec<SocketAddr>,
-    /// Bounds.
+    /// Limits of each guest's queries and of all guests' together.
     pub limits: ResolverLimits,
     /// The first permits.
     pub permits: Permits,

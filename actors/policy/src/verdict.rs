@@ -104,12 +104,12 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Allows.
+    /// Allows the call, without a reason for programs.
     pub fn allow(layer: &'static str, why: impl Into<Cow<'static, str>>) -> Self {
         Self { layer, ruling: Ruling::Allow, why: why.into(), reason_code: None, rule: None }
     }
 
-    /// Denies.
+    /// Denies the call; `why` also says which change would lift it.
     pub fn deny(
         layer: &'static str,
         reason: ReasonCode,

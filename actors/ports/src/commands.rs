@@ -107,7 +107,7 @@ pub struct TerminalSize {
 /// Process to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSpec {
-    /// Program.
+    /// Program with its folder, variables and user.
     pub command: CommandSpec,
     /// Its terminal; `None` gives it pipes.
     pub terminal: Option<TerminalSize>,
@@ -136,7 +136,7 @@ pub struct PlaceProcess {
     pub pid: u32,
     /// Time of its start, Unix milliseconds of the host.
     pub started_unix_ms: u64,
-    /// State.
+    /// State, as far as the guest can be asked.
     pub state: ProcessState,
     /// Time of its end, Unix milliseconds of the guest.
     pub ended_unix_ms: Option<u64>,

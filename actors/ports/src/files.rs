@@ -123,7 +123,7 @@ pub enum WorkspaceReadiness {
 /// Workspace as it is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundWorkspace {
-    /// Id.
+    /// Id, for its whole life.
     pub id: WorkspaceId,
     /// Unique name.
     pub name: String,
@@ -136,7 +136,7 @@ pub struct FoundWorkspace {
 /// Encoded operation for a guest, and where and as whom it runs there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestOperation {
-    /// Operation.
+    /// Operation as the file engine encodes it.
     pub encoded: Vec<u8>,
     /// True if it walks a tree.
     pub walks: bool,

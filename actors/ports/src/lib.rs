@@ -81,7 +81,7 @@ pub struct HubListener {
 /// Clients of the hub at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HubCounts {
-    /// Connections.
+    /// Open connections, with subscriptions or without.
     pub clients: usize,
     /// Channels with at least one subscriber.
     pub channels: usize,
@@ -146,7 +146,7 @@ pub trait ValueRedactor: Send + Sync {
 /// A version of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptProgram {
-    /// Script.
+    /// Id of the script, the same for all its versions.
     pub id: ScriptId,
     /// Number of the version, from 1.
     pub version: u64,

@@ -203,7 +203,7 @@ impl fmt::Display for ModelSource {
 pub struct FailedModel {
     /// Model that did not answer.
     pub source: ModelSource,
-    /// Why.
+    /// Error that the caller would have had without another model.
     pub error: ToolError,
 }
 
@@ -293,9 +293,9 @@ pub struct Embeddings {
 /// Use of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelUse {
-    /// Answers.
+    /// Text and calls of tools in answer to messages.
     Generate,
-    /// Vectors.
+    /// Vectors of texts, by which they are compared.
     Embed,
 }
 

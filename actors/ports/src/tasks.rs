@@ -44,7 +44,7 @@ pub struct TaskAssignment {
 pub enum TaskState {
     /// Waiting for its turn.
     Queued,
-    /// Started.
+    /// Started, without a result so far.
     Running,
     /// Ended with a result that was not acknowledged.
     Done,

@@ -116,7 +116,7 @@ pub trait ForeignSource: Debug + Send + Sync {
 /// Readiness of a source for calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceState {
-    /// Connected.
+    /// Connected: calls are passed on.
     Ready,
     /// Being connected for the first time, or again.
     Connecting,

@@ -25,7 +25,7 @@ const TIDY: &str = "rm -rf \".$LABEL.new\"\n\
 /// Access that git needs beside the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Nothing.
+    /// Neither the network nor a volume of the remote.
     Nothing,
     /// The remote, to read from.
     Reads,

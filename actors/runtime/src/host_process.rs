@@ -74,7 +74,7 @@ pub struct HostSandbox<'a> {
     pub tmp_mb: Option<u64>,
     /// Whether it makes namespaces and filters of its own, as Chrome does for each page.
     pub nests: bool,
-    /// Bounds.
+    /// Bounds of its memory and of the number of its processes.
     pub bounds: HostBounds,
 }
 

@@ -67,7 +67,7 @@ pub trait Introspection: Send + Sync {
 /// A tool of the catalogue.
 #[derive(Debug, Clone)]
 pub struct CataloguedTool {
-    /// Declaration.
+    /// Declaration, with everything but the schemas.
     pub spec: &'static ToolSpec,
     /// Name of the source that it comes from; `None` for the daemon's own.
     pub server: Option<String>,

@@ -79,13 +79,13 @@ pub enum Error {
         what: &'static str,
         /// Size of the value.
         bytes: usize,
-        /// Limit.
+        /// Maximum size of the value, in bytes.
         max_bytes: usize,
     },
     /// The request is invalid, whatever the state of the disk.
     #[error("invalid request: {what}")]
     Invalid {
-        /// Reason.
+        /// Reason, as a clause.
         what: String,
     },
 }

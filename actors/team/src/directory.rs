@@ -14,7 +14,7 @@ use crate::Options;
 /// A team, as far as others are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TeamEntry {
-    /// Unique.
+    /// Name, unique among the teams.
     pub(crate) name: String,
     /// The session that planned it, and its user where that was recorded.
     pub(crate) owner: SessionId,

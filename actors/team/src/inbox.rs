@@ -81,7 +81,7 @@ impl Item for Arc<Message> {
 /// The size of an inbox.
 #[derive(Debug, Clone, Copy)]
 pub struct InboxBounds {
-    /// Messages.
+    /// Messages that wait, at most.
     pub messages: usize,
     /// Bytes, as [`Item::weight`] counts them.
     pub bytes: usize,

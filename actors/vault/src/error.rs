@@ -15,7 +15,7 @@ pub enum Error {
     BadPath {
         /// Path as given.
         path: String,
-        /// Reason.
+        /// Reason, as a clause whose subject is the path.
         why: &'static str,
     },
     /// The path names something other than a note.
@@ -105,7 +105,7 @@ pub enum Error {
     Unavailable {
         /// Path as configured.
         path: String,
-        /// Cause.
+        /// Error of the system when it was made, opened or checked.
         source: io::Error,
     },
     /// Too many changes wait for their turn. Nothing was done.
@@ -122,7 +122,7 @@ pub enum Error {
     Io {
         /// Operation and its object.
         action: String,
-        /// Cause.
+        /// Error of the system, without the action.
         source: io::Error,
     },
 }

@@ -29,7 +29,7 @@ pub struct Shared {
     pub(crate) daemon: Daemon,
     /// Quota of the transfer directory.
     pub(crate) transfers: TransferQuota,
-    /// Configuration.
+    /// Options of the workspaces, from the configuration.
     pub options: Options,
     /// Credentials and certificates of the git tools.
     pub git: crate::GitOptions,
@@ -41,7 +41,7 @@ pub struct Shared {
     pub network: Arc<dyn Network>,
     /// Volumes of users.
     pub volumes: Arc<dyn Volumes>,
-    /// Images.
+    /// Store of the images that workspaces are made from.
     pub images: ImageStore,
     /// Puller of images that are not in the store.
     pub puller: ImagePuller,

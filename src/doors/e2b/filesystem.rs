@@ -29,7 +29,7 @@ pub(super) struct PathMessage {
     path: String,
 }
 
-/// `Stat`.
+/// `Stat`: the entry of a path, with the kind of what a link leads to.
 pub(super) async fn stat(
     State(e2b): State<Arc<E2b>>,
     target: Target,

@@ -91,7 +91,7 @@ impl E2b {
     }
 }
 
-/// `List`.
+/// `List`: the processes of the sandbox that run.
 pub(super) async fn list(State(e2b): State<Arc<E2b>>, target: Target) -> Answer {
     let rows = e2b.running(&target).await?.into_iter().map(|process| {
         let ProcessItem { pid, command, args, dir, .. } = process;
@@ -114,7 +114,7 @@ enum SignalName {
     Kill,
 }
 
-/// `SendSignal`.
+/// `SendSignal`: SIGTERM or SIGKILL to a process that runs.
 pub(super) async fn send_signal(
     State(e2b): State<Arc<E2b>>,
     target: Target,

@@ -18,7 +18,7 @@ const MODE: u32 = 0o1777;
 /// Reads a range of bytes, whatever they are, and the metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetBytes {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// First byte.
     pub offset: u64,
@@ -29,7 +29,7 @@ pub struct GetBytes {
 /// Range of bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GotBytes {
-    /// Bytes.
+    /// Bytes from the first that was asked for; fewer than asked where the file ends.
     pub bytes: ByteBuf,
     /// Size of the file.
     pub size_bytes: u64,
@@ -41,7 +41,7 @@ pub struct GotBytes {
 /// on, and cut behind. Missing folders are made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutBytes {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// Bytes, at most 16 MiB.
     pub content: ByteBuf,

@@ -42,7 +42,7 @@ pub struct TextEdit {
 /// Makes all edits, each on what the one before left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EditFileText {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// Edits, in their order.
     pub edits: Vec<TextEdit>,
@@ -62,7 +62,7 @@ pub struct EditOutcome {
 /// Tells what edits would make of a file, which stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EditPreview {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// Edits, in their order.
     pub edits: Vec<TextEdit>,

@@ -23,7 +23,7 @@ use crate::{FileError, FileErrorKind, FileRoot, PlacePath, error::failed, walk::
 /// it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MakeFolder {
-    /// Folder.
+    /// Path of the folder, as [`PlacePath`] parses it; links are followed.
     pub path: String,
 }
 
@@ -92,7 +92,7 @@ fn opened(folder: &Dir) -> io::Result<OwnedFd> {
 /// Lists the first names after one. Holds one page, however large the folder is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListNames {
-    /// Folder.
+    /// Path of the folder, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// Name after which the page begins.
     pub after: Option<String>,
@@ -105,7 +105,7 @@ pub struct ListNames {
 pub enum ListEntry {
     /// File of a size in bytes.
     File(u64),
-    /// Folder.
+    /// Folder, whose size is not told.
     Folder,
     /// Link, whose own size is this.
     Link(u64),
@@ -259,7 +259,7 @@ pub(crate) fn rename(root: &FileRoot, asked: &RenamePath) -> Result<Renamed, Fil
 /// Deletes what a path names; a link itself, not what it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovePath {
-    /// Path.
+    /// Path, as [`PlacePath`] parses it; the root itself is refused.
     pub path: String,
     /// A folder with everything in it; without it only an empty one.
     pub recursive: bool,

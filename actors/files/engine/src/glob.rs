@@ -13,9 +13,9 @@ use crate::{
 /// within a name, `**` crosses folders; a pattern without `/` is for names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GlobFiles {
-    /// Folder.
+    /// Path of the folder that is searched, as [`crate::PlacePath`] parses it.
     pub path: String,
-    /// Pattern.
+    /// Glob pattern for names, or for paths from that folder.
     pub pattern: String,
     /// Leave out what the `.gitignore` files below the folder exclude, and `.git`.
     pub gitignore: bool,

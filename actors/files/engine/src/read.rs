@@ -15,7 +15,7 @@ const LEAST_BYTES: u64 = 8;
 /// cut are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadText {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// First byte.
     pub offset: u64,
@@ -26,7 +26,7 @@ pub struct ReadText {
 /// Text of a range of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRange {
-    /// Text.
+    /// Whole characters of the range, none of them NUL.
     pub text: String,
     /// First byte of the text.
     pub offset: u64,
@@ -74,7 +74,7 @@ pub(crate) fn not_text(path: &PlacePath, size_bytes: u64) -> FileError {
 /// Reads a range of bytes, whatever they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadBytes {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// First byte.
     pub offset: u64,
@@ -85,7 +85,7 @@ pub struct ReadBytes {
 /// Range of bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
-    /// Bytes.
+    /// Bytes from the first that was asked for; fewer than asked where the file ends.
     pub bytes: Vec<u8>,
     /// Size of the file.
     pub size_bytes: u64,
@@ -159,7 +159,7 @@ const MAX_COUNTED_BYTES: u64 = 64 * 1024 * 1024;
 /// Reads lines by their numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadLines {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
     /// Number of the first line, from 1.
     pub first: u64,

@@ -184,7 +184,7 @@ fn text_of<'r>(real: &'r Path, path: &PlacePath) -> Result<&'r str, FileError> {
 /// Resolves the links of a path, as far as it exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolvePath {
-    /// Path.
+    /// Path, as [`PlacePath`] parses it; its end may be missing.
     pub path: String,
 }
 

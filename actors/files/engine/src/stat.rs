@@ -24,7 +24,7 @@ pub const MAX_STAT_ENTRIES: usize = 10_000;
 /// Looks at a path, or at what is below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatPath {
-    /// Path.
+    /// Path, as [`crate::PlacePath`] parses it.
     pub path: String,
     /// Levels below the path that are looked at, without the path itself; 0 is the path alone.
     pub depth: u32,
@@ -40,7 +40,7 @@ pub struct StatPath {
 pub enum StatKind {
     /// Regular file.
     File,
-    /// Folder.
+    /// Folder, which a listing of more levels enters.
     Folder,
     /// Symbolic link.
     Link,
@@ -53,9 +53,9 @@ pub enum StatKind {
 pub struct StatEntry {
     /// Path from the root; bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// Kind.
+    /// Kind; of a link that is followed, that of its target.
     pub kind: StatKind,
-    /// Size.
+    /// Size in bytes as stat(2) has it; of a link, that of its target's path.
     pub size_bytes: u64,
     /// Permission bits.
     pub mode: u32,
@@ -74,7 +74,7 @@ pub struct StatEntry {
 /// Entries, each folder before what is in it, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatEntries {
-    /// Entries.
+    /// Entries, at most as many as were asked for, and 1 MiB together.
     pub entries: Vec<StatEntry>,
     /// True if there are more.
     pub truncated: bool,
@@ -214,14 +214,14 @@ impl StatEntry {
 /// Looks at a path. Links are followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookAt {
-    /// Path.
+    /// Path, as [`crate::PlacePath`] parses it; nothing needs to be there.
     pub path: String,
 }
 
 /// Kind of the entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LookedAt {
-    /// Nothing.
+    /// Nothing, also where a folder on the way is missing or a file.
     Nothing,
     /// A file, or something else that is no folder.
     File,

@@ -23,9 +23,9 @@ use crate::{
 /// Replaces the whole content of a file, whatever state it is in. Missing folders are made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteText {
-    /// File.
+    /// Path of the file, as [`PlacePath`] parses it; links are followed.
     pub path: String,
-    /// Content.
+    /// Content, at most 16 MiB.
     pub content: String,
     /// Permission bits in place of the old ones.
     pub mode: Option<u32>,

@@ -27,7 +27,7 @@ const MAX_TOLD_CHARS: usize = 300;
 const DENSE: &str = "dense";
 const SPARSE: &str = "bm25";
 
-/// Server.
+/// Client of a Qdrant server, made with the first request.
 pub(crate) struct QdrantServer {
     url: Url,
     key_file: Option<PathBuf>,

@@ -22,7 +22,7 @@ pub(super) enum Backend {
     Bridge { report: SelfTestReport },
     /// QEMU's own network.
     User { reason: String },
-    /// None.
+    /// Machines without a network, for this reason.
     Off { reason: String },
 }
 

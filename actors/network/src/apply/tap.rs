@@ -16,9 +16,9 @@ use crate::plan::Mac;
 /// needs no owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// User.
+    /// User id on the host.
     pub uid: u32,
-    /// Group.
+    /// Group id on the host, in which the user must be as well.
     pub gid: u32,
 }
 

@@ -39,7 +39,7 @@ const RETURN: u16 = 0x06;
 const MARK: u32 = 0xffff_f000 + 20;
 const PROTOCOL: u32 = 0xffff_f000;
 const ARP: u32 = 0x0806;
-/// `TC_ACT_SHOT`.
+/// `TC_ACT_SHOT`: the packet is dropped.
 const DROP: u32 = 2;
 /// `TC_ACT_UNSPEC`: others that look at packets here go on.
 const PASS: u32 = u32::MAX;

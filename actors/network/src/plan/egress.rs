@@ -31,7 +31,7 @@ pub struct Egress {
 pub enum Destination {
     /// Addresses that a name resolves to, for as long as it does.
     Name(HostName),
-    /// Addresses.
+    /// Addresses `a.b.c.d/BITS`, or a single one.
     Block(AddressBlock),
 }
 

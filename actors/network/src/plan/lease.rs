@@ -167,7 +167,7 @@ impl Subnet {
 }
 
 impl Default for Subnet {
-    /// 10.213.0.0/16.
+    /// `10.213.0.0/16`, which is within the private addresses.
     fn default() -> Self {
         Self { base: Ipv4Addr::new(10, 213, 0, 0), prefix_len: 16 }
     }
@@ -217,7 +217,7 @@ impl From<Subnet> for String {
 /// Address and MAC of a workspace: durable, since its guest is configured with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AddressLease {
-    /// IPv4.
+    /// IPv4 address of the guest, in the daemon's subnet.
     pub address: Ipv4Addr,
     /// MAC address of the guest's interface.
     pub mac: Mac,

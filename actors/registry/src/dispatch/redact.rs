@@ -173,7 +173,7 @@ pub enum RedactionReason {
 pub struct RedactedPath {
     /// JSON Pointer (RFC 6901) to it.
     pub pointer: String,
-    /// Why.
+    /// Reason, which also tells whether all of it is hidden.
     pub reason: RedactionReason,
 }
 

@@ -197,7 +197,7 @@ pub enum LogError {
     Unreadable {
         /// Stream concerned.
         stream: StreamId,
-        /// Reason.
+        /// Reason: a snapshot or a record that is unreadable or does not follow.
         what: String,
     },
     /// The log has ended: nothing can be decided any more.
@@ -205,7 +205,7 @@ pub enum LogError {
     Ended {
         /// Stream concerned.
         stream: StreamId,
-        /// Reason.
+        /// Reason of the end, as a clause.
         why: String,
     },
     /// Too many decisions wait to be written.
@@ -219,7 +219,7 @@ pub enum LogError {
     Defect {
         /// Stream concerned.
         stream: StreamId,
-        /// Description.
+        /// Description: the panic, or the record that does not follow or cannot be encoded.
         what: String,
     },
 }

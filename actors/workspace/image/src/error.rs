@@ -103,25 +103,25 @@ pub enum Error {
     GuestBinary {
         /// Path given.
         path: PathBuf,
-        /// Reason.
+        /// Reason, as a clause whose subject is the file.
         reason: String,
     },
     /// The kernel or a module cannot be booted the way workspaces boot.
     #[error("the kernel cannot be used: {reason}")]
     Kernel {
-        /// Reason.
+        /// Reason, as a clause about a package, a module or its configuration.
         reason: String,
     },
     /// Packages did not contain what the root filesystem needs.
     #[error("the root filesystem is incomplete: {reason}")]
     Rootfs {
-        /// Reason.
+        /// Reason, with the path or the command that is missing.
         reason: String,
     },
     /// Workspaces have their disks over the image.
     #[error("image `{image}` is used by {}", users.join(", "))]
     InUse {
-        /// Image.
+        /// Name of the image that was to be removed.
         image: ImageName,
         /// Ids of workspaces.
         users: Vec<String>,
@@ -137,7 +137,7 @@ pub enum Error {
     Manifest {
         /// Path of the manifest.
         path: PathBuf,
-        /// Reason.
+        /// Reason: its JSON, or the version of its format.
         reason: String,
     },
     /// The operating system refused an operation.

@@ -137,7 +137,7 @@ pub(super) const PULLED_FORMAT: u32 = 1;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageDefaults {
-    /// Environment.
+    /// Variables by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// User, `NAME|ID[:GROUP|ID]`.
@@ -161,9 +161,9 @@ pub struct ImageDefaults {
 /// Owner of an entry of a tree, and what only root could put on a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct FileOwner {
-    /// User.
+    /// User id in the image; 0 is root.
     pub uid: u32,
-    /// Group.
+    /// Group id in the image; 0 is root's.
     pub gid: u32,
     /// Attribute `security.capability` in hexadecimal digits.
     pub capability: Option<String>,

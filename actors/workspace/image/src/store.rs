@@ -56,7 +56,7 @@ pub enum ImageState {
     NotBuilt,
     /// The manifest cannot be used; the reason names the remedy.
     Unreadable {
-        /// Reason.
+        /// Reason, with the path of the manifest.
         reason: String,
     },
 }

@@ -21,7 +21,7 @@ use crate::carrier::{Carrier, Connection};
 /// Behaviour of the guest at the start of a connection.
 #[derive(Debug, Clone)]
 pub enum HelloBehaviour {
-    /// Accepts.
+    /// Welcomes the host.
     Welcome,
     /// Sends these bytes of an older connection, then accepts.
     StaleBytes(Vec<u8>),
@@ -35,14 +35,14 @@ pub enum HelloBehaviour {
     HangsUp,
     /// Sends garbage without end.
     EndlessRubbish,
-    /// Refuses.
+    /// Answers the hello with this refusal, and closes.
     Refuses(HelloRefusal),
 }
 
 /// Behaviour of the guest for a request.
 #[derive(Clone)]
 pub enum RequestBehaviour {
-    /// Answers.
+    /// Answers at once, without content.
     Reply(Result<FromGuest, GuestError>),
     /// Sends data under credit, then answers.
     Send(Vec<(Stream, Vec<u8>)>, Result<FromGuest, GuestError>),

@@ -40,7 +40,7 @@ pub enum LinkChange {
     },
     /// The link was up and is lost; it is being made again.
     Down {
-        /// Reason.
+        /// Reason, as far as this end of the link can tell.
         reason: LinkDown,
     },
     /// A whole connecting phase passed without a guest; the next one follows.
@@ -51,7 +51,7 @@ pub enum LinkChange {
     /// The guest (or the socket's owner) refuses. Nothing more is tried until
     /// [`LinkSupervisorMsg::reconnect`].
     Refused {
-        /// Reason.
+        /// Refusal of the guest, or the wrong owner of the socket.
         error: LinkError,
     },
     /// The link is up and the guest answers no pings.

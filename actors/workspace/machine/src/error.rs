@@ -70,7 +70,7 @@ pub enum Error {
     /// The machine did not come up in time; it was killed.
     #[error("the machine did not answer within {} s of its start: {stderr_tail}", after.as_secs())]
     StartTimeout {
-        /// Deadline.
+        /// Time that it had, from its start.
         after: Duration,
         /// End of its stderr, at most 4 KiB.
         stderr_tail: String,
@@ -119,7 +119,7 @@ pub enum Error {
     SnapshotDamaged {
         /// Folder of the snapshot.
         folder: PathBuf,
-        /// Reason.
+        /// Reason, as a clause.
         why: String,
     },
     /// Saving failed. The memory image was removed.
@@ -129,18 +129,18 @@ pub enum Error {
         resumed: bool,
         /// True if the machine has the new top layer.
         disk_switched: bool,
-        /// Cause.
+        /// Error of the step that failed.
         #[source]
         cause: Box<Error>,
     },
     /// The host's file system, process table or cgroups failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// Operation.
+        /// Operation, as a verb that the path follows: "open".
         action: &'static str,
         /// Path of the operation.
         path: PathBuf,
-        /// Cause.
+        /// Error of the system, or of the task that ran the operation.
         source: std::io::Error,
     },
 }

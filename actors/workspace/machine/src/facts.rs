@@ -113,7 +113,7 @@ impl Confinement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "support", rename_all = "snake_case")]
 pub enum CapabilitySupport {
-    /// Possible.
+    /// Supported on this host.
     Yes,
     /// Refused by name.
     No {

@@ -14,7 +14,7 @@ pub enum Error {
     Reference {
         /// Text given.
         text: String,
-        /// Reason.
+        /// Reason, as a clause whose subject is the text.
         reason: String,
     },
     /// The configuration does not allow the pull.
@@ -30,7 +30,7 @@ pub enum Error {
     Unsigned {
         /// Reference asked for.
         reference: String,
-        /// Reason.
+        /// Reason: signatures that are missing, unreadable or by other keys.
         reason: String,
     },
     /// A public key cannot be used.
@@ -80,7 +80,7 @@ pub enum Error {
         layer: usize,
         /// Path in the layer, as it stands there.
         entry: String,
-        /// Reason.
+        /// Reason, as a clause whose subject is the entry.
         reason: String,
     },
     /// The layer as a whole cannot be read.
@@ -88,7 +88,7 @@ pub enum Error {
     BadLayer {
         /// Number of the layer, from 1.
         layer: usize,
-        /// Reason.
+        /// Reason: an archive that ends early, or cannot be decompressed or read.
         reason: String,
     },
     /// A limit is exceeded.
@@ -98,13 +98,13 @@ pub enum Error {
         what: &'static str,
         /// Key of the configuration, or the name of a fixed limit.
         key: &'static str,
-        /// Maximum.
+        /// Maximum of the quantity, in its unit.
         limit: u64,
     },
     /// Nothing came for too long.
     #[error("{place} sent nothing for {secs} s")]
     Stalled {
-        /// Registry.
+        /// Registry that was waited for: `registry HOST[:PORT]`.
         place: String,
         /// Limit in seconds.
         secs: u64,

@@ -16,9 +16,9 @@ pub enum ImageSource {
     Registry(RegistryRef),
     /// Folder in the OCI image layout, and the tag in it; without a tag its only image.
     Layout {
-        /// Folder.
+        /// Path of the folder, as it was given.
         path: PathBuf,
-        /// Tag.
+        /// Tag behind the path; `None` for the only image of the folder.
         tag: Option<String>,
     },
     /// File that `docker save` wrote.
@@ -116,7 +116,7 @@ impl RegistryRef {
         self.inner.resolve_registry()
     }
 
-    /// Repository.
+    /// Path of the repository below the registry, without tag and digest.
     pub fn repository(&self) -> &str {
         self.inner.repository()
     }

@@ -47,7 +47,7 @@ pub struct WriteFile {
 /// [`WriteFile`] by a user of the guest, with no more rights than theirs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteFileAs {
-    /// File.
+    /// File and what is written to it.
     pub write: WriteFile,
     /// Name or number, with `:GROUP` if wished.
     pub user: String,
@@ -133,7 +133,7 @@ pub struct FileEntry {
 pub enum EntryKind {
     /// Regular file.
     File,
-    /// Directory.
+    /// Directory, whose own entries are not listed with it.
     Dir,
     /// Symbolic link.
     Symlink,

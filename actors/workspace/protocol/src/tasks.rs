@@ -53,7 +53,7 @@ pub struct TaskPutReply {
 pub enum GuestTaskState {
     /// Waiting for its turn.
     Queued,
-    /// Started.
+    /// Started, without a result so far.
     Running,
     /// Ended with a result that the host has not acknowledged.
     Done,

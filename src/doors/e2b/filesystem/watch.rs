@@ -253,7 +253,7 @@ pub(in super::super) async fn get_watcher_events(
     Ok(Json(json!({ "events": events? })))
 }
 
-/// `RemoveWatcher`.
+/// `RemoveWatcher`: its changes that were not fetched are gone.
 pub(in super::super) async fn remove_watcher(
     State(e2b): State<Arc<E2b>>,
     target: Target,

@@ -91,7 +91,7 @@ impl E2b {
     }
 }
 
-/// `SendInput`.
+/// `SendInput`: bytes for the standard input or the terminal.
 pub(in super::super) async fn send_input(
     State(e2b): State<Arc<E2b>>,
     target: Target,
@@ -108,7 +108,7 @@ pub(in super::super) struct CloseMessage {
     process: Option<Selector>,
 }
 
-/// `CloseStdin`.
+/// `CloseStdin`: the end of a process's input, behind all that was sent.
 pub(in super::super) async fn close_stdin(
     State(e2b): State<Arc<E2b>>,
     target: Target,

@@ -13,7 +13,7 @@ const MOST_BYTES: usize = 64 * 1024;
 /// A prompt.
 #[derive(Debug)]
 pub struct PromptTemplate {
-    /// Name.
+    /// Name by which clients ask for it.
     pub name: &'static str,
     /// Title for people.
     pub title: &'static str,
@@ -42,7 +42,7 @@ pub struct PromptAttachment {
 /// An argument of a prompt.
 #[derive(Debug)]
 pub struct PromptParameter {
-    /// Name.
+    /// Name, in the request as in the text's placeholder.
     pub name: &'static str,
     /// Description of the argument.
     pub description: &'static str,

@@ -110,7 +110,7 @@ pub(super) async fn run(agent: Arc<Agent>, generation: u64, seq: u64) {
     follow(agent, generation, seq).await;
 }
 
-/// Blocking.
+/// Starts a task's command as a job, with the task's time limit. Blocks.
 fn start(
     agent: &Agent,
     job: &JobDir,

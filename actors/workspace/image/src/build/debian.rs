@@ -144,7 +144,7 @@ const LEFT_OUT: [&str; 4] = ["man", "doc", "locale", "info"];
 
 /// Additions of an image to the minimal system.
 pub(super) struct Flavour {
-    /// Packages.
+    /// Names of packages, separated by commas; what they depend on is added.
     pub(super) include: &'static str,
     /// Additional files, in folders that the packages have: path, permissions, content.
     pub(super) files: &'static [(&'static str, u32, &'static str)],

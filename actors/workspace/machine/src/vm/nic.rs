@@ -105,7 +105,7 @@ pub(super) fn fit(plan: &MachinePlan, saved: SavedNic) -> Result<MachinePlan, Er
     Ok(MachinePlan { nic, ..plan.clone() })
 }
 
-/// [`crate::Driver::set_forwards`].
+/// [`crate::Driver::set_forwards`], by the monitor of a running QEMU.
 pub(super) async fn set(control: &Control, wanted: &[ForwardedPort]) -> Result<(), Error> {
     let mut said = String::new();
     let before = table(control).await?;

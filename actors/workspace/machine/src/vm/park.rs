@@ -141,7 +141,7 @@ fn usable(base: &SnapshotFolder, memory_mb: u64) -> Option<(uuid::Uuid, File)> {
     Some((description.id, file))
 }
 
-/// [`crate::Snapshots::wake`].
+/// [`crate::Snapshots::wake`], which leaves the parked memory in its folder.
 pub(super) async fn wake(
     driver: &VmDriver,
     plan: &MachinePlan,

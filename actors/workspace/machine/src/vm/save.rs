@@ -51,7 +51,7 @@ pub(super) fn held(handle: &MachineHandle) -> Result<&MachineMemory, Error> {
     }
 }
 
-/// [`crate::Snapshots::switch_disk`].
+/// [`crate::Snapshots::switch_disk`]; a call after a failure does what is left to do.
 pub(super) async fn switch_disk(
     handle: &MachineHandle,
     plan: &MachinePlan,
