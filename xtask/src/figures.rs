@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use hivekeep_figures::{Crate, ToolLines, measure, tools};
+use hivekeep_figures::{Crate, Source, ToolLines, measure, sources, tools};
 use xshell::cmd;
 
 use crate::repo::Repo;
@@ -35,14 +35,15 @@ impl Figures {
             return Ok(());
         }
         let folder = repo.shell.create_temp_dir()?;
-        let crates = match &self.rev {
-            None => measure(&repo.root)?,
+        let root = match &self.rev {
+            None => &repo.root,
             Some(rev) => {
                 unpack(repo, rev, folder.path())?;
-                measure(folder.path())?
+                folder.path()
             }
         };
-        println!("{}", table(&crates));
+        let crates = measure(root)?;
+        println!("{}\n{}", table(&crates), documents(root)?);
         for found in crates.iter().filter(|_| self.circles) {
             for circle in &found.circles {
                 println!("\n{}, {} files:", found.folder, circle.len());
@@ -59,6 +60,25 @@ impl Figures {
         }
         Ok(())
     }
+}
+
+/// Paths of documents that a command writes, or that are a test's.
+const NOT_BY_HAND: [&str; 6] = [
+    "CHANGELOG.md",
+    "changelog.d/",
+    "docs/errors.md",
+    "docs/test-times.md",
+    "docs/tools/",
+    "tests/",
+];
+
+/// Lines and words of the documents that are written by hand.
+fn documents(root: &Path) -> Result<String> {
+    let by_hand = |page: &Source| !NOT_BY_HAND.iter().any(|path| page.path.starts_with(path));
+    let pages: Vec<_> = sources(root, &[".md"])?.into_iter().filter(by_hand).collect();
+    let lines: usize = pages.iter().map(|page| page.text.lines().count()).sum();
+    let words: usize = pages.iter().map(|page| page.text.split_whitespace().count()).sum();
+    Ok(format!("documents by hand: {} pages, {lines} lines, {words} words", pages.len()))
 }
 
 fn unpack(repo: &Repo, rev: &str, into: &Path) -> Result<()> {
