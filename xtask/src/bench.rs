@@ -40,6 +40,7 @@ mod report;
 mod restore;
 mod rig;
 mod run_code;
+mod sandbox;
 mod stub_server;
 mod swarm;
 mod team;
@@ -54,7 +55,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 53] = [
+const FIGURES: [&str; 56] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -63,6 +64,7 @@ const FIGURES: [&str; 53] = [
     "http_invoke_per_sec",
     "sse_fanout_200",
     "exec_true_p50",
+    "exec_true_sandbox",
     "exec_output_throughput",
     "exec_output_to_client",
     "file_upload_throughput",
@@ -88,6 +90,7 @@ const FIGURES: [&str; 53] = [
     "vault_search",
     "message_delivery_p50",
     "task_roundtrip",
+    "task_roundtrip_sandbox",
     "swarm_8",
     "volume_write",
     "model_overhead",
@@ -107,6 +110,7 @@ const FIGURES: [&str; 53] = [
     "port_url_p50",
     "run_code",
     "e2b_create_first_command",
+    "e2b_sandbox_first_command",
     "e2b_burst_100",
 ];
 
@@ -115,7 +119,7 @@ const FIGURES: [&str; 53] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 33] = [
+const GROUPS: [(&[&str], Measure); 34] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -131,6 +135,7 @@ const GROUPS: [(&[&str], Measure); 33] = [
         ],
         machine::measure,
     ),
+    (&["exec_true_sandbox"], sandbox::measure),
     (&["workspace_create"], create::workspace),
     (&["sandbox_create"], create::sandbox),
     (&["daemon_rss_idle", "rss_per_idle_workspace", "rss_1000_execs"], memory::measure),
@@ -146,7 +151,7 @@ const GROUPS: [(&[&str], Measure); 33] = [
     (&["oci_pull", "oci_first_exec"], oci::measure),
     (&["vault_search"], vault::measure),
     (&["message_delivery_p50"], team::messages),
-    (&["task_roundtrip"], team::tasks),
+    (&["task_roundtrip", "task_roundtrip_sandbox"], team::tasks),
     (&["swarm_8"], swarm::measure),
     (&["volume_write"], volumes::measure),
     (&["model_overhead"], model::measure),
@@ -160,7 +165,7 @@ const GROUPS: [(&[&str], Measure); 33] = [
     (&["webview_click", "webview_screenshot"], browser::measure),
     (&["port_url_p50"], port_url::measure),
     (&["run_code"], run_code::measure),
-    (&["e2b_create_first_command", "e2b_burst_100"], e2b::measure),
+    (&["e2b_create_first_command", "e2b_sandbox_first_command", "e2b_burst_100"], e2b::measure),
 ];
 
 #[derive(Args)]

@@ -22,6 +22,9 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     if kit.wants("e2b_create_first_command") {
         figures.push(first_command(kit)?);
     }
+    if kit.wants("e2b_sandbox_first_command") {
+        figures.push(sandbox_first_command(kit)?);
+    }
     if kit.wants("e2b_burst_100") {
         figures.push(burst(kit)?);
     }
@@ -50,29 +53,51 @@ fn first_command(kit: &BenchPrograms<'_>) -> Result<Figure> {
     );
     let (house, ours) = open(kit, "vm", &more)?;
     let mut client = house.attach()?;
-    let stub = stub()?;
-    let mut sdk = Sdk::start(kit)?;
+    // What is made meanwhile would be measured too.
+    let (through, beside) = in_turns(kit, &ours, || pool::full(&mut client, READY))?;
+    Ok(Figure {
+        name: "e2b_create_first_command",
+        unit: "ms",
+        value: through,
+        baseline: Some(beside),
+        target: Target::AtMostTimes(3.0),
+        remark: "Sandbox.create and commands.run through the Python SDK, of a virtual machine from the pool; the \
+                 baseline is a stub that answers the same requests at once"
+            .to_owned(),
+    })
+}
+
+fn sandbox_first_command(kit: &BenchPrograms<'_>) -> Result<Figure> {
+    let (_house, ours) = open(kit, "sandbox", "")?;
+    let (through, beside) = in_turns(kit, &ours, || Ok(()))?;
+    Ok(Figure {
+        name: "e2b_sandbox_first_command",
+        unit: "ms",
+        value: through,
+        baseline: Some(beside),
+        target: Target::Stated,
+        remark: "the same of a sandbox, which no pool has ready".to_owned(),
+    })
+}
+
+/// Median time of a sandbox and its first command here, and at the stub, in turns.
+fn in_turns(
+    kit: &BenchPrograms<'_>,
+    ours: &Side,
+    mut ready: impl FnMut() -> Result<()>,
+) -> Result<(f64, f64)> {
+    let (stub, mut sdk) = (stub()?, Sdk::start(kit)?);
     let (mut through, mut beside) = (Vec::new(), Vec::new());
     for round in 0..=kit.rounds(ROUNDS) {
-        // What is made meanwhile would be measured too.
-        pool::full(&mut client, READY)?;
-        let (stubbed, took) = (sdk.turn(&stub, 1)?, sdk.turn(&ours, 1)?);
+        ready()?;
+        let (stubbed, took) = (sdk.turn(&stub, 1)?, sdk.turn(ours, 1)?);
         // The first round loads the SDK's own code.
         if round > 0 {
             beside.push(stubbed);
             through.push(took);
         }
     }
-    Ok(Figure {
-        name: "e2b_create_first_command",
-        unit: "ms",
-        value: median(through),
-        baseline: Some(median(beside)),
-        target: Target::AtMostTimes(3.0),
-        remark: "Sandbox.create and commands.run through the Python SDK, of a virtual machine from the pool; the \
-                 baseline is a stub that answers the same requests at once"
-            .to_owned(),
-    })
+    Ok((median(through), median(beside)))
 }
 
 fn burst(kit: &BenchPrograms<'_>) -> Result<Figure> {
