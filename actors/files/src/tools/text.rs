@@ -100,7 +100,7 @@ struct FileEdit {
     /// Exact text to find; not empty.
     #[schemars(length(min = 1))]
     old_string: String,
-    /// Text to put in the place of `old_string`.
+    /// Text to put in its place.
     new_string: String,
     /// Replace every occurrence instead of the first.
     #[serde(default)]

@@ -89,7 +89,7 @@ pub struct ExecBackground {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(crate) enum JobAction {
-    /// Start a job.
+    /// Start one.
     Start {
         /// Script for /bin/sh.
         command: String,
@@ -100,7 +100,7 @@ pub(crate) enum JobAction {
         /// Environment variables, over those of set_env.
         env: Option<BTreeMap<String, String>>,
     },
-    /// Look at a job.
+    /// Look at one.
     Poll {
         /// The job.
         job_id: JobId,
@@ -109,7 +109,7 @@ pub(crate) enum JobAction {
         /// Return stderr from this byte on; default 0.
         stderr_from: Option<u64>,
     },
-    /// Signal a job.
+    /// Signal one.
     Kill {
         /// The job.
         job_id: JobId,

@@ -29,23 +29,23 @@ pub struct Snapshot {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(crate) enum SnapshotAction {
-    /// Make a snapshot.
+    /// Make one.
     Create {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
         /// Keep the memory too, so that a restore or a fork goes on where this was. Needs a running `vm` workspace. Default: false.
         include_memory: Option<bool>,
     },
-    /// Go back to a snapshot.
+    /// Go back to one.
     Restore {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
         /// Also remove the snapshots made after this one. Default: false, they stay and can be restored.
         discard_newer: Option<bool>,
     },
-    /// Show all snapshots.
+    /// Show all.
     List,
-    /// Remove a snapshot.
+    /// Remove one.
     Delete {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
@@ -156,7 +156,7 @@ pub struct WorkspaceFork {
     pub snapshot_name: String,
     /// Name of the new workspace, when it is one.
     pub new_name: Option<String>,
-    /// Number of forks, 1 to 20. Default: 1.
+    /// Number of forks. Default: 1.
     #[schemars(range(min = 1, max = MAX_COUNT))]
     pub count: Option<u32>,
     /// Several are named after this, with the first free numbers. Default: worker.
@@ -171,7 +171,7 @@ pub struct WorkspaceFork {
     pub allow_internet: Option<bool>,
     /// Let them and other workspaces that allow it too reach each other; default: as the source.
     pub allow_inter_vm: Option<bool>,
-    /// Further targets that they may reach, as network_policy takes them; default: as the source.
+    /// Further targets, as network_policy takes them; default: as the source.
     pub egress_allow: Option<Vec<String>>,
     /// End each so long after it is ready, as at_end says. Default: no end.
     #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
@@ -193,7 +193,7 @@ pub struct WorkspaceBranch {
     pub snapshot_name: Option<String>,
     /// Name of the new workspace, when it is one.
     pub new_name: Option<String>,
-    /// Number of forks, 1 to 20. Default: 1.
+    /// Number of forks. Default: 1.
     #[schemars(range(min = 1, max = MAX_COUNT))]
     pub count: Option<u32>,
     /// Several are named after this, with the first free numbers. Default: worker.
