@@ -206,8 +206,8 @@ async fn launch(
                 StartMemory::Copy(snapshot, _) => {
                     snapshots.launch_from(machine, &memory_folder(workspace, *snapshot)).await?
                 }
-                StartMemory::Own(request) => {
-                    snapshots.wake(machine, &park_request(workspace, *request)).await?
+                StartMemory::Own(park_plan) => {
+                    snapshots.wake(machine, &park_request(workspace, *park_plan)).await?
                 }
             }
         }
@@ -233,10 +233,10 @@ pub(crate) fn memory_folder(workspace: &WorkspaceHandle, id: SnapshotId) -> Snap
 }
 
 /// Folders of a park's memory and of the memory it is based on.
-pub(crate) fn park_request(workspace: &WorkspaceHandle, request: ParkPlan) -> ParkRequest {
+pub(crate) fn park_request(workspace: &WorkspaceHandle, park_plan: ParkPlan) -> ParkRequest {
     ParkRequest {
-        into: memory_folder(workspace, request.park),
-        base: request.base.map(|base| memory_folder(workspace, base)),
+        into: memory_folder(workspace, park_plan.park),
+        base: park_plan.base.map(|base| memory_folder(workspace, base)),
     }
 }
 
