@@ -182,7 +182,7 @@ impl JobDir {
     /// # Errors
     /// When it cannot be read.
     pub fn spec(&self) -> io::Result<JobSpec> {
-        self.load("spec.json")?.ok_or_else(|| io::ErrorKind::NotFound.into())
+        Ok(serde_json::from_slice(&std::fs::read(self.path.join("spec.json"))?)?)
     }
 
     /// `None` until the shim has started the leader.
@@ -193,9 +193,10 @@ impl JobDir {
         self.load("process.json")
     }
 
+    /// Reads a file. One that the machine's end has torn counts as none.
     fn load<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
         match std::fs::read(self.path.join(name)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -210,6 +211,15 @@ impl JobDir {
         file.sync_all()?;
         std::fs::rename(temp, &target)?;
         sync_parent(&target)
+    }
+
+    /// Writes a file as a whole that only this boot needs, so that nothing waits for the disk.
+    pub(super) fn publish<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temp = self.path.join(format!("{name}.{number}"));
+        std::fs::write(&temp, serde_json::to_vec(value)?)?;
+        std::fs::rename(temp, self.path.join(name))
     }
 
     /// Takes the lock that says that the job runs.
@@ -227,19 +237,9 @@ impl JobDir {
         })
     }
 
-    /// Recorded end of the job. A record torn by the machine's end counts as none.
+    /// Recorded end of the job.
     fn ended(&self) -> io::Result<Option<JobEnd>> {
-        match self.load("exit.json") {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-                ) =>
-            {
-                Ok(None)
-            }
-            read => read,
-        }
+        self.load("exit.json")
     }
 
     /// State of the job. `of_this_boot` says that it was started since the machine was.
@@ -302,7 +302,7 @@ impl JobDir {
 
     /// Notes how a process is to be ended. A later order replaces an earlier one.
     pub(super) fn order_stop(&self, order: ProcessStopOrder) -> io::Result<()> {
-        self.store(STOP, &order)
+        self.publish(STOP, &order)
     }
 
     /// How a process is to be ended, if it is.
@@ -312,7 +312,7 @@ impl JobDir {
 
     /// Notes the size that a terminal is to have. A later order replaces an earlier one.
     pub(super) fn order_size(&self, size: PtySize) -> io::Result<()> {
-        self.store(SIZE, &size)
+        self.publish(SIZE, &size)
     }
 
     /// Takes the order of a size, if there is one, until [`Self::note_sized`].
@@ -336,15 +336,11 @@ impl JobDir {
 
     /// Notes how far a reader has come. Returns whether that is further than was known.
     pub(super) fn note_read(&self, read: [u64; 2]) -> io::Result<bool> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let taken = || self.load::<[u64; 2]>(READ_TAKEN);
         let known = self.load(READ)?.map_or_else(taken, |read| Ok(Some(read)))?.unwrap_or_default();
         let read = [read[0].max(known[0]), read[1].max(known[1])];
         if read != known {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let temp = self.path.join(format!("{READ}.{number}"));
-            std::fs::write(&temp, serde_json::to_vec(&read)?)?;
-            std::fs::rename(temp, self.path.join(READ))?;
+            self.publish(READ, &read)?;
         }
         Ok(read != known)
     }
@@ -470,6 +466,8 @@ mod tests {
         for torn in ["", "{\"exit\":{\"Co"] {
             std::fs::write(job.path().join("exit.json"), torn).expect("torn");
             assert!(matches!(found(), JobState::Lost), "{torn:?}");
+            std::fs::write(job.path().join("process.json"), torn).expect("torn");
+            assert!(job.process().expect("readable").is_none(), "{torn:?}");
         }
     }
 }

@@ -241,7 +241,7 @@ impl Job {
             leader_ran_for,
         };
         let process = Process { shim_pid: raw(rustix::process::getpid()), leader_pid: raw(leader) };
-        if let Err(error) = job.dir.store("process.json", &process) {
+        if let Err(error) = job.dir.publish("process.json", &process) {
             let _ = job.kill_all();
             return Err(failed(error));
         }
