@@ -2,27 +2,29 @@
 //!
 //! ```text
 //!  walk ─► paths, sorted ─► chunks ─┬─► worker: read, match ─┐
-//!                                   └─► worker: read, match ─┴─► Gathered, by chunk
+//!                                   └─► worker: read, match ─┴─► FirstShown, by note
 //! ```
-//! Workers take chunks in order; no further chunk is begun once the completed prefix of chunks has
-//! enough results. So a search with many matches reads only a part of the vault, and which part
-//! does not depend on timing.
+//! Workers take chunks in order, and end once the notes before theirs have enough results. So a search with
+//! many matches reads only a part of the vault. Which results it has does not depend on timing, unless its
+//! time is over; how many notes were read for them does.
 
-mod gather;
 mod job;
 mod matcher;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use hivekeep_file_engine::FirstShown;
 
 use crate::Error;
 use crate::folder::{WalkEntryKind, WalkParams};
 use crate::ops::VaultView;
 use crate::path::NotePath;
 
-use gather::Gather;
 use job::Job;
 pub(crate) use matcher::CompiledQuery;
 
@@ -121,8 +123,7 @@ pub(crate) fn search(
     let walk = WalkParams { wants, ..WalkParams::everything(watch.stopped) };
     let (items, cut_short) = vault.walk(&walk, &ask.at)?;
     let prefix = vault.shown(&ask.at);
-    let mut others = Vec::new();
-    let mut notes = Vec::new();
+    let (mut found, mut notes) = (Found::new(ask.max_results), Vec::new());
     for item in items {
         let why = match item.kind {
             WalkEntryKind::Note => {
@@ -132,8 +133,9 @@ pub(crate) fn search(
             WalkEntryKind::Closed => "the folder cannot be read",
             WalkEntryKind::Other | WalkEntryKind::Folder => "it is not a file",
         };
-        others.push(SkippedNote { path: format!("{prefix}{}", item.path), reason: why.to_owned() });
+        found.skip(format!("{prefix}{}", item.path), why.to_owned());
     }
+    let threads = ask.threads.min(notes.len().div_ceil(CHUNK)).max(1);
     let job = Job {
         vault,
         ask,
@@ -141,13 +143,12 @@ pub(crate) fn search(
         prefix: &prefix,
         notes: &notes,
         began,
+        watch,
+        found: Mutex::new(found),
         next: AtomicUsize::new(0),
         looked_at: AtomicUsize::new(0),
         late: AtomicBool::new(false),
-        gather: Gather::new(ask.max_results, RESULT_BYTES),
-        watch,
     };
-    let threads = ask.threads.min(notes.len().div_ceil(CHUNK)).max(1);
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| job.work(false));
@@ -158,16 +159,55 @@ pub(crate) fn search(
         return Err(Error::Cancelled);
     }
     let late = job.late.load(Relaxed);
-    let mut found = job.gather.finish();
-    if found.cut.is_none() && late {
-        found.cut = Some(SearchLimit::Time);
+    let found = job.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut results = found.results(ask.max_results);
+    results.cut = results
+        .cut
+        .or(late.then_some(SearchLimit::Time))
+        .or(cut_short.then_some(SearchLimit::Notes));
+    Ok(results)
+}
+
+/// Findings of all workers.
+struct Found {
+    /// By the note's number.
+    first: FirstShown<usize, SearchHit>,
+    searched: usize,
+    /// First notes that were not searched, with the reasons.
+    skipped: BTreeMap<String, String>,
+    skipped_count: usize,
+}
+
+impl Found {
+    fn new(max_results: usize) -> Self {
+        // One more of either shows that there are more.
+        let first = FirstShown::new(max_results + 1, RESULT_BYTES + 1, SearchHit::bytes);
+        Self { first, searched: 0, skipped: BTreeMap::new(), skipped_count: 0 }
     }
-    if found.cut.is_none() && cut_short {
-        found.cut = Some(SearchLimit::Notes);
+
+    fn skip(&mut self, path: String, reason: String) {
+        self.skipped_count += 1;
+        self.skipped.insert(path, reason);
+        if self.skipped.len() > MOST_SKIPPED {
+            self.skipped.pop_last();
+        }
     }
-    found.skipped_count += others.len();
-    found.skipped.extend(others);
-    found.skipped.sort_by(|a, b| a.path.cmp(&b.path));
-    found.skipped.truncate(MOST_SKIPPED);
-    Ok(found)
+
+    fn results(self, max_results: usize) -> SearchResults {
+        let mut hits = self.first.shown();
+        let cut = if hits.len() > max_results {
+            Some(SearchLimit::Results)
+        } else if hits.iter().map(SearchHit::bytes).sum::<usize>() > RESULT_BYTES {
+            Some(SearchLimit::Bytes)
+        } else {
+            None
+        };
+        if cut.is_some() {
+            hits.pop();
+        }
+        let skipped = self.skipped.into_iter();
+        let skipped = skipped.map(|(path, reason)| SkippedNote { path, reason }).collect();
+        let (searched, skipped_count) = (self.searched, self.skipped_count);
+        SearchResults { hits, cut, searched, skipped, skipped_count }
+    }
 }

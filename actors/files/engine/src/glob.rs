@@ -1,5 +1,7 @@
 //! Finding paths by a glob pattern.
 
+use std::path::PathBuf;
+
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +93,7 @@ pub(crate) fn glob(
     let top = root.followed(&root.path(&asked.path)?)?;
     let (found, unread) = walk::walk(root.dir(), &top, asked.gitignore, stop, || Finder {
         matcher,
-        first: FirstShown::new(asked.limit, MAX_SHOWN_BYTES),
+        first: FirstShown::new(asked.limit, MAX_SHOWN_BYTES, String::len),
         total: 0,
     })?;
     Ok(FoundPaths { paths: found.first.shown(), total: found.total, unread })
@@ -99,7 +101,7 @@ pub(crate) fn glob(
 
 struct Finder<'f> {
     matcher: &'f GlobMatcher,
-    first: FirstShown,
+    first: FirstShown<PathBuf, String>,
     total: u64,
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use globset::GlobMatcher;
@@ -114,7 +114,7 @@ struct Run<'s> {
 struct Worker<'s> {
     run: Run<'s>,
     searcher: Searcher,
-    first: FirstShown,
+    first: FirstShown<PathBuf, String>,
     /// Counts; what is shown and unread comes at the end.
     found: FoundLines,
     binary: UnreadPaths,
@@ -127,7 +127,7 @@ impl<'s> Worker<'s> {
             .binary_detection(BinaryDetection::quit(0))
             .heap_limit(Some(MAX_HEAP_BYTES))
             .build();
-        let first = FirstShown::new(run.limit, MAX_SHOWN_BYTES);
+        let first = FirstShown::new(run.limit, MAX_SHOWN_BYTES, String::len);
         Self { run, searcher, first, found: FoundLines::default(), binary: UnreadPaths::default() }
     }
 
@@ -210,7 +210,7 @@ struct LineSink<'s> {
     path: &'s Path,
     /// Whether lines of this file may be shown.
     shows: bool,
-    first: &'s FirstShown,
+    first: &'s FirstShown<PathBuf, String>,
     lines: Vec<String>,
     bytes: usize,
     found: &'s mut FoundLines,

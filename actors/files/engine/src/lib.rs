@@ -50,7 +50,7 @@ pub use place_path::PlacePath;
 pub use read::{ByteRange, NumberedLines, ReadBytes, ReadLines, ReadText, TextRange, read_bytes};
 pub use root::{FileRoot, ResolvePath, ResolvedPath};
 pub use stat::{LookAt, LookedAt, MAX_STAT_ENTRIES, StatEntries, StatEntry, StatKind, StatPath};
-pub use workers::Unread;
+pub use workers::{FirstShown, Unread};
 pub use write::{FileVersion, Replaced, Replacement, WriteText, write_bytes};
 
 /// Asks whether the outcome is still wanted. Several threads ask.

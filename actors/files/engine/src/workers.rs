@@ -2,6 +2,7 @@
 //! findings that are joined. They find in any order; the first ones by path are shown or named.
 
 use std::{
+    borrow::Borrow,
     collections::BTreeMap,
     fmt::Display,
     path::{Path, PathBuf},
@@ -79,73 +80,83 @@ impl<T> Drop for Turn<'_, T> {
     }
 }
 
-/// First lines in order of their paths, up to a number and a size. Holds little more than is shown.
+/// First findings in order of their keys, such as lines of paths, up to a number and a size. Holds little more
+/// than is shown, whoever finds them and whenever.
 #[derive(Debug)]
-pub(crate) struct FirstShown {
+pub struct FirstShown<K, T> {
     limit: usize,
     max_bytes: usize,
-    by_path: BTreeMap<PathBuf, Vec<String>>,
-    lines: usize,
+    size: fn(&T) -> usize,
+    by_key: BTreeMap<K, Vec<T>>,
+    count: usize,
     bytes: usize,
 }
 
-impl FirstShown {
-    pub(crate) fn new(limit: usize, max_bytes: usize) -> Self {
-        Self { limit, max_bytes, by_path: BTreeMap::new(), lines: 0, bytes: 0 }
+impl<K: Ord, T> FirstShown<K, T> {
+    /// None yet; `size` is that of one finding in bytes.
+    pub fn new(limit: usize, max_bytes: usize, size: fn(&T) -> usize) -> Self {
+        Self { limit, max_bytes, size, by_key: BTreeMap::new(), count: 0, bytes: 0 }
     }
 
-    /// Whether lines of a path may be among the first: not once enough of earlier paths are there.
-    pub(crate) fn wants(&self, path: &Path) -> bool {
-        let enough = self.is_enough(self.lines, self.bytes);
-        !enough || self.by_path.last_key_value().is_some_and(|(last, _)| path < last.as_path())
+    /// Whether findings of a key may be among the first: not once enough of earlier keys are there.
+    pub fn wants<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let enough = self.is_enough(self.count, self.bytes);
+        !enough
+            || self.by_key.last_key_value().is_some_and(|(last, _)| key.cmp(last.borrow()).is_lt())
     }
 
-    /// Whether no line more is shown behind so many of so many bytes.
-    pub(crate) fn is_enough(&self, lines: usize, bytes: usize) -> bool {
-        lines >= self.limit || bytes >= self.max_bytes
+    /// Whether no finding more is shown behind so many of so many bytes.
+    pub(crate) fn is_enough(&self, count: usize, bytes: usize) -> bool {
+        count >= self.limit || bytes >= self.max_bytes
     }
 
-    /// Adds the lines of a path. Drops what is behind enough others.
-    pub(crate) fn add(&mut self, path: &Path, lines: Vec<String>) {
-        if lines.is_empty() {
-            return;
+    /// Adds the findings of a key. Drops what is behind enough others.
+    pub fn add<Q: ToOwned<Owned = K> + ?Sized>(&mut self, key: &Q, found: Vec<T>) {
+        if !found.is_empty() {
+            self.insert(key.to_owned(), found);
         }
-        self.lines += lines.len();
-        self.bytes += size(&lines);
-        self.by_path.insert(path.to_owned(), lines);
-        while let Some((_, last)) = self.by_path.last_key_value() {
-            let (lines, bytes) = (self.lines - last.len(), self.bytes - size(last));
-            if !self.is_enough(lines, bytes) {
+    }
+
+    fn insert(&mut self, key: K, found: Vec<T>) {
+        self.count += found.len();
+        self.bytes += self.bytes_of(&found);
+        self.by_key.insert(key, found);
+        while let Some((_, last)) = self.by_key.last_key_value() {
+            let (count, bytes) = (self.count - last.len(), self.bytes - self.bytes_of(last));
+            if !self.is_enough(count, bytes) {
                 break;
             }
-            (self.lines, self.bytes) = (lines, bytes);
-            self.by_path.pop_last();
+            (self.count, self.bytes) = (count, bytes);
+            self.by_key.pop_last();
         }
+    }
+
+    fn bytes_of(&self, found: &[T]) -> usize {
+        found.iter().map(self.size).sum()
     }
 
     /// Takes over what another worker found.
     pub(crate) fn join(&mut self, other: Self) {
-        for (path, lines) in other.by_path {
-            self.add(&path, lines);
+        for (key, found) in other.by_key {
+            self.insert(key, found);
         }
     }
 
-    /// The first lines, as one that walks alone would have found them.
-    pub(crate) fn shown(self) -> Vec<String> {
+    /// The first ones, as one worker alone would have found them. The last may go beyond the size.
+    pub fn shown(self) -> Vec<T> {
         let (mut shown, mut bytes) = (Vec::new(), 0);
-        for line in self.by_path.into_values().flatten() {
+        for one in self.by_key.into_values().flatten() {
             if shown.len() >= self.limit || bytes >= self.max_bytes {
                 break;
             }
-            bytes += line.len();
-            shown.push(line);
+            bytes += (self.size)(&one);
+            shown.push(one);
         }
         shown
     }
-}
-
-fn size(lines: &[String]) -> usize {
-    lines.iter().map(String::len).sum()
 }
 
 /// Unreadable paths that are named; the others are counted.
@@ -222,7 +233,7 @@ mod tests {
         ) {
             let sorted: BTreeMap<PathBuf, Vec<String>> =
                 found.iter().map(|(path, lines)| (path.into(), lines.clone())).collect();
-            let mut alone = FirstShown::new(usize::MAX, usize::MAX);
+            let mut alone = FirstShown::new(usize::MAX, usize::MAX, String::len);
             for (path, lines) in &sorted {
                 alone.add(path, lines.clone());
             }
@@ -236,7 +247,7 @@ mod tests {
             }
             let mut mixed: Vec<_> = sorted.iter().zip(&turns).collect();
             mixed.sort_by_key(|(_, (_, turn))| *turn);
-            let mut workers = [(); 3].map(|()| FirstShown::new(limit, max_bytes));
+            let mut workers = [(); 3].map(|()| FirstShown::new(limit, max_bytes, String::len));
             for ((path, lines), (worker, _)) in mixed {
                 if workers[*worker].wants(path) {
                     workers[*worker].add(path, lines.clone());

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use cap_std::fs::Dir;
 use grep_searcher::Searcher;
 
-use super::gather::{Gather, Part};
 use super::matcher::{CompiledQuery, Room, Unanswered};
-use super::{CHUNK, RESULT_BYTES, SearchCallbacks, SearchParams, SkippedNote};
+use super::{CHUNK, Found, RESULT_BYTES, SearchCallbacks, SearchParams};
 use crate::folder::{VaultFolder, read_at};
 use crate::ops::VaultView;
 use crate::path::NotePath;
@@ -23,11 +23,11 @@ pub(super) struct Job<'j> {
     pub(super) prefix: &'j str,
     pub(super) notes: &'j [String],
     pub(super) began: Instant,
+    pub(super) watch: &'j SearchCallbacks<'j>,
+    pub(super) found: Mutex<Found>,
     pub(super) next: AtomicUsize,
     pub(super) looked_at: AtomicUsize,
     pub(super) late: AtomicBool,
-    pub(super) gather: Gather,
-    pub(super) watch: &'j SearchCallbacks<'j>,
 }
 
 impl Job<'_> {
@@ -36,30 +36,26 @@ impl Job<'_> {
         let mut reader = Reader::new(&self.vault.folder, &self.ask.at);
         let mut searcher = self.question.searcher();
         let mut reported = self.began;
-        let _leaves_no_other_waiting = CloseOnPanic(&self.gather);
-        loop {
-            let nth = self.next.fetch_add(1, Relaxed);
-            let Some(chunk) = self.notes.chunks(CHUNK).nth(nth) else { return };
-            if !self.gather.admits(nth) {
+        let chunks = std::iter::repeat_with(|| self.next.fetch_add(CHUNK, Relaxed));
+        let chunks = chunks.take_while(|first| *first < self.notes.len());
+        for nth in chunks.flat_map(|first| first..self.notes.len().min(first + CHUNK)) {
+            // Notes behind this one are not needed either.
+            if self.is_over() || !self.found().first.wants(&nth) {
                 return;
             }
-            let mut part = Part::default();
-            for note in chunk {
-                if self.is_over() {
-                    // Chunks after a gap do not count.
-                    return self.gather.close();
-                }
-                if self.look(note, &mut reader, &mut searcher, &mut part).is_break() {
-                    return self.gather.close();
-                }
-                self.looked_at.fetch_add(1, Relaxed);
-                if reports && reported.elapsed() >= self.watch.every {
-                    reported = Instant::now();
-                    (self.watch.progress)(self.looked_at.load(Relaxed), self.notes.len());
-                }
+            if self.look(nth, &mut reader, &mut searcher).is_break() {
+                return;
             }
-            self.gather.put(nth, part);
+            self.looked_at.fetch_add(1, Relaxed);
+            if reports && reported.elapsed() >= self.watch.every {
+                reported = Instant::now();
+                (self.watch.progress)(self.looked_at.load(Relaxed), self.notes.len());
+            }
         }
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
@@ -72,20 +68,20 @@ impl Job<'_> {
     /// Searches one note. Breaks if the search ends meanwhile.
     fn look(
         &self,
-        note: &str,
+        nth: usize,
         reader: &mut Reader<'_>,
         searcher: &mut Searcher,
-        part: &mut Part,
     ) -> ControlFlow<()> {
+        let note = &self.notes[nth];
         let path = || format!("{}{note}", self.prefix);
-        // A hit beyond the limit shows that there are more.
         let room = Room {
-            hits: (self.ask.max_results + 1).saturating_sub(part.hits.len()),
-            bytes: RESULT_BYTES.saturating_sub(part.bytes),
+            // A hit beyond the limit shows that there are more.
+            hits: self.ask.max_results + 1,
+            bytes: RESULT_BYTES,
             context_lines: self.ask.context_lines,
         };
-        let mut skip = |reason| {
-            part.skip(SkippedNote { path: path(), reason });
+        let skip = |reason| {
+            self.found().skip(path(), reason);
             ControlFlow::Continue(())
         };
         let bytes = match reader.read(note) {
@@ -118,20 +114,10 @@ impl Job<'_> {
         for hit in &mut hits {
             hit.path = path();
         }
-        part.searched += 1;
-        part.add(hits);
+        let mut found = self.found();
+        found.searched += 1;
+        found.first.add(&nth, hits);
         ControlFlow::Continue(())
-    }
-}
-
-/// Drop guard: a worker that panics ends the search; the others must not wait for its chunk.
-struct CloseOnPanic<'g>(&'g Gather);
-
-impl Drop for CloseOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.close();
-        }
     }
 }
 
