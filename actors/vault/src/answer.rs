@@ -77,7 +77,7 @@ pub struct VaultResult {
 }
 
 /// A line that matches.
-#[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchRow {
     /// The note.
     pub path: String,

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::answer::{EntryRow, RecentRow};
 use crate::folder::{
     FileContents, VaultFolder, WalkEntry, WalkEntryKind, WalkParams, WritePrecondition,
 };
@@ -62,29 +63,12 @@ pub(crate) struct ListingParams {
     pub(crate) limit: usize,
 }
 
-/// Row of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListingRow {
-    /// Path from the caller's root.
-    pub(crate) path: String,
-    pub(crate) is_folder: bool,
-    pub(crate) size_bytes: u64,
-}
-
 /// Listing of a folder.
 #[derive(Debug)]
 pub(crate) struct FolderListing {
-    pub(crate) rows: Vec<ListingRow>,
+    pub(crate) rows: Vec<EntryRow>,
     /// True if there is more.
     pub(crate) truncated: bool,
-}
-
-/// Note with the time of its last change.
-#[derive(Debug)]
-pub(crate) struct RecentFile {
-    pub(crate) path: String,
-    pub(crate) size_bytes: u64,
-    pub(crate) modified: SystemTime,
 }
 
 /// Summary of the vault.
@@ -93,7 +77,7 @@ pub(crate) struct VaultStats {
     pub(crate) notes: usize,
     pub(crate) folders: usize,
     pub(crate) size_bytes: u64,
-    pub(crate) recent: Vec<RecentFile>,
+    pub(crate) recent: Vec<RecentRow>,
     /// True if there is more than was visited.
     pub(crate) truncated: bool,
 }
@@ -158,10 +142,10 @@ impl VaultView {
             ..WalkParams::everything(stopped)
         };
         let (items, truncated) = self.walk(&walk, path)?;
-        let row = |item: WalkEntry| ListingRow {
+        let row = |item: WalkEntry| EntryRow {
             path: format!("{prefix}{}", item.path),
-            is_folder: item.kind == WalkEntryKind::Folder,
-            size_bytes: item.size_bytes,
+            is_dir: item.kind == WalkEntryKind::Folder,
+            size: item.size_bytes,
         };
         Ok(FolderListing { rows: items.into_iter().map(row).collect(), truncated })
     }
@@ -183,10 +167,10 @@ impl VaultView {
         let size_bytes = notes.iter().map(|note| note.size_bytes).sum();
         let count = notes.len();
         notes.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.path.cmp(&b.path)));
-        let recent = notes.into_iter().take(recent).map(|note| RecentFile {
+        let recent = notes.into_iter().take(recent).map(|note| RecentRow {
             path: note.path,
             size_bytes: note.size_bytes,
-            modified: note.modified.unwrap_or(SystemTime::UNIX_EPOCH),
+            modified: note.modified.unwrap_or(SystemTime::UNIX_EPOCH).into(),
         });
         let recent = recent.collect();
         Ok(VaultStats { notes: count, folders, size_bytes, recent, truncated })

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use hivekeep_file_engine::FirstShown;
 
 use crate::Error;
+use crate::answer::{SearchRow, SkippedRow};
 use crate::folder::{WalkEntryKind, WalkParams};
 use crate::ops::VaultView;
 use crate::path::NotePath;
@@ -53,26 +54,10 @@ pub(crate) struct SearchParams<'r> {
     pub(crate) threads: usize,
 }
 
-/// Matching line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SearchHit {
-    pub(crate) path: String,
-    pub(crate) line_number: u64,
-    pub(crate) line: String,
-    pub(crate) context: String,
-}
-
-impl SearchHit {
+impl SearchRow {
     fn bytes(&self) -> usize {
         self.path.len() + self.line.len() + self.context.len()
     }
-}
-
-/// Note that was not searched.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SkippedNote {
-    pub(crate) path: String,
-    pub(crate) reason: String,
 }
 
 /// Limit that cut the results short.
@@ -87,11 +72,11 @@ pub(crate) enum SearchLimit {
 /// Results of a search.
 #[derive(Debug, Default)]
 pub(crate) struct SearchResults {
-    pub(crate) hits: Vec<SearchHit>,
+    pub(crate) hits: Vec<SearchRow>,
     pub(crate) cut: Option<SearchLimit>,
     /// Number of notes read.
     pub(crate) searched: usize,
-    pub(crate) skipped: Vec<SkippedNote>,
+    pub(crate) skipped: Vec<SkippedRow>,
     pub(crate) skipped_count: usize,
 }
 
@@ -171,7 +156,7 @@ pub(crate) fn search(
 /// Findings of all workers.
 struct Found {
     /// By the note's number.
-    first: FirstShown<usize, SearchHit>,
+    first: FirstShown<usize, SearchRow>,
     searched: usize,
     /// First notes that were not searched, with the reasons.
     skipped: BTreeMap<String, String>,
@@ -181,7 +166,7 @@ struct Found {
 impl Found {
     fn new(max_results: usize) -> Self {
         // One more of either shows that there are more.
-        let first = FirstShown::new(max_results + 1, RESULT_BYTES + 1, SearchHit::bytes);
+        let first = FirstShown::new(max_results + 1, RESULT_BYTES + 1, SearchRow::bytes);
         Self { first, searched: 0, skipped: BTreeMap::new(), skipped_count: 0 }
     }
 
@@ -197,7 +182,7 @@ impl Found {
         let mut hits = self.first.shown();
         let cut = if hits.len() > max_results {
             Some(SearchLimit::Results)
-        } else if hits.iter().map(SearchHit::bytes).sum::<usize>() > RESULT_BYTES {
+        } else if hits.iter().map(SearchRow::bytes).sum::<usize>() > RESULT_BYTES {
             Some(SearchLimit::Bytes)
         } else {
             None
@@ -206,7 +191,7 @@ impl Found {
             hits.pop();
         }
         let skipped = self.skipped.into_iter();
-        let skipped = skipped.map(|(path, reason)| SkippedNote { path, reason }).collect();
+        let skipped = skipped.map(|(path, reason)| SkippedRow { path, reason }).collect();
         let (searched, skipped_count) = (self.searched, self.skipped_count);
         SearchResults { hits, cut, searched, skipped, skipped_count }
     }

@@ -5,8 +5,9 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch}
 use memchr::{memchr_iter, memrchr_iter};
 use regex_syntax::ParserBuilder;
 
-use super::{SearchHit, SearchParams};
+use super::SearchParams;
 use crate::Error;
+use crate::answer::SearchRow;
 use crate::scan_window::{PATTERN_BYTES, ScanWindow};
 
 /// Maximum number of bytes shown of a line.
@@ -78,7 +79,7 @@ impl CompiledQuery {
         bytes: &[u8],
         room: Room,
         stopped: &dyn Fn() -> bool,
-    ) -> Result<Vec<SearchHit>, Unanswered> {
+    ) -> Result<Vec<SearchRow>, Unanswered> {
         let mut gathered = Lines { bytes, from: 0, before: 0, room, taken: 0, hits: Vec::new() };
         while gathered.has_room() {
             let Some(end) = self.window.end(bytes, gathered.from) else {
@@ -120,7 +121,7 @@ struct Lines<'b> {
     before: u64,
     room: Room,
     taken: usize,
-    hits: Vec<SearchHit>,
+    hits: Vec<SearchRow>,
 }
 
 impl Lines<'_> {
@@ -135,7 +136,7 @@ impl Sink for Lines<'_> {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
         let start = self.from + found.absolute_byte_offset() as usize;
         let end = start + found.bytes().len();
-        let hit = SearchHit {
+        let hit = SearchRow {
             path: String::new(),
             line_number: self.before + found.line_number().unwrap_or(0),
             line: shown(found.bytes()),

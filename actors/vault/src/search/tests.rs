@@ -46,7 +46,7 @@ fn run(vault: &VaultView, ask: &SearchParams<'_>) -> Result<SearchResults, Error
 }
 
 /// Reference search, in the plainest way.
-fn plainly(notes: &[(String, String)], ask: &SearchParams<'_>) -> Vec<SearchHit> {
+fn plainly(notes: &[(String, String)], ask: &SearchParams<'_>) -> Vec<SearchRow> {
     let pattern = if ask.regex { ask.query.to_owned() } else { regex::escape(ask.query) };
     let case = if ask.case_sensitive { "" } else { "(?i)" };
     let pattern = regex::Regex::new(&format!("{case}(?:{pattern})")).unwrap();
@@ -69,7 +69,7 @@ fn plainly(notes: &[(String, String)], ask: &SearchParams<'_>) -> Vec<SearchHit>
             let (first, last) = (nth.saturating_sub(ask.context_lines), nth + ask.context_lines);
             let context = lines[first..lines.len().min(last + 1)].join("\n");
             let line_number = nth as u64 + 1;
-            hits.push(SearchHit {
+            hits.push(SearchRow {
                 path: path.clone(),
                 line_number,
                 line: (*line).to_owned(),
@@ -177,7 +177,7 @@ fn results_bytes_and_lines_are_bounded() {
     let found =
         run(&vault, &SearchParams { max_results: 10_000, context_lines: 20, ..ask("xä") }).unwrap();
     assert_eq!(found.cut, Some(SearchLimit::Bytes));
-    let bytes: usize = found.hits.iter().map(SearchHit::bytes).sum();
+    let bytes: usize = found.hits.iter().map(SearchRow::bytes).sum();
     assert!(bytes <= RESULT_BYTES && bytes > RESULT_BYTES / 2, "{bytes}");
     let line = &found.hits[0].line;
     assert!(line.len() < 1_100 && line.ends_with("x[... 5002 bytes]"), "{}", &line[990..]);

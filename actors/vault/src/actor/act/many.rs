@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use hivekeep_kernel::ToolError;
 
 use super::{Answer, Caller, VaultActor, call, valid_tag};
-use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
+use crate::answer::{NoteRow, VaultResult};
 use crate::ops::{ListingParams, MOST_ROWS, VaultView};
 use crate::path::NotePath;
 use crate::search::{PROGRESS, SearchCallbacks, SearchLimit, SearchParams, search};
@@ -52,18 +51,14 @@ impl VaultActor {
                 },
             };
             let found = search(vault, &ask, &watch)?;
-            let results: Vec<_> = found.hits.into_iter().map(SearchRow::from).collect();
-            let skipped = found.skipped.into_iter();
-            let skipped: Vec<_> =
-                skipped.map(|one| SkippedRow { path: one.path, reason: one.reason }).collect();
             Ok(VaultResult {
-                result_count: Some(results.len()),
-                results: Some(results),
+                result_count: Some(found.hits.len()),
+                results: Some(found.hits),
                 notes_searched: Some(found.searched),
                 truncated: Some(found.cut.is_some()),
                 truncated_by: found.cut.map(|cut| word(cut).to_owned()),
                 skipped_count: Some(found.skipped_count),
-                skipped: (!skipped.is_empty()).then_some(skipped),
+                skipped: (!found.skipped.is_empty()).then_some(found.skipped),
                 query: Some(query),
                 ..VaultResult::default()
             })
@@ -79,15 +74,11 @@ impl VaultActor {
         let wanted = ListingParams { recursive, notes_only, after: call.after, limit };
         Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let listed = vault.list(&at, &wanted, stopped)?;
-            let rows = listed.rows.into_iter();
-            let entries: Vec<_> = rows
-                .map(|row| EntryRow { path: row.path, is_dir: row.is_folder, size: row.size_bytes })
-                .collect();
             Ok(VaultResult {
                 path: Some(given),
                 recursive: Some(recursive),
-                count: Some(entries.len()),
-                entries: Some(entries),
+                count: Some(listed.rows.len()),
+                entries: Some(listed.rows),
                 truncated: Some(listed.truncated),
                 ..VaultResult::default()
             })
@@ -121,16 +112,11 @@ impl VaultActor {
         let recent = call.recent_count.unwrap_or(DEFAULT_RECENT);
         Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let stats = vault.stats(recent as usize, stopped)?;
-            let rows = stats.recent.into_iter().map(|file| RecentRow {
-                path: file.path,
-                size_bytes: file.size_bytes,
-                modified: DateTime::<Utc>::from(file.modified),
-            });
             Ok(VaultResult {
                 total_notes: Some(stats.notes),
                 total_folders: Some(stats.folders),
                 total_size_bytes: Some(stats.size_bytes),
-                recent_files: Some(rows.collect()),
+                recent_files: Some(stats.recent),
                 truncated: Some(stats.truncated),
                 ..VaultResult::default()
             })
@@ -177,12 +163,5 @@ fn word(cut: SearchLimit) -> &'static str {
         SearchLimit::Bytes => "bytes",
         SearchLimit::Time => "time",
         SearchLimit::Notes => "notes",
-    }
-}
-
-impl From<crate::search::SearchHit> for SearchRow {
-    fn from(hit: crate::search::SearchHit) -> Self {
-        let crate::search::SearchHit { path, line_number, line, context } = hit;
-        Self { path, line_number, line, context }
     }
 }
