@@ -87,7 +87,8 @@ fn a_kill_in_the_middle_of_a_write_leaves_a_whole_note() {
         daemon.wait();
         let staging = home.path("state/vault/.hivekeep");
         let left = std::fs::read_dir(&staging).expect("a folder").count();
-        assert_eq!(left, usize::from(expected == "old"), "{point}: what the kill left");
+        // A draft has no name before it is whole, where the file system can do that.
+        assert!(left <= usize::from(expected == "old"), "{point}: what the kill left");
 
         let home = home.with("FAILPOINTS", "");
         let _again = home.daemon();

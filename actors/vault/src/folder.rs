@@ -8,19 +8,16 @@ mod quota;
 mod walk;
 mod write;
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
-use std::time::SystemTime;
 
 use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, Metadata};
+use hivekeep_file_engine::{FileVersion, open_file};
 use hivekeep_kernel::Room;
 use hivekeep_runtime::documents::Changed;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
-use rustix::io::Errno;
 use tokio::sync::broadcast;
 
 use crate::path::{NotePath, PathRules, note_uri};
@@ -47,31 +44,10 @@ pub(crate) struct VaultFolder {
     pub(crate) changes: broadcast::Sender<Changed>,
 }
 
-/// Version stamp that tells one state of a file from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileStamp {
-    inode: u64,
-    size: i64,
-    changed: (i64, u64),
-}
-
-impl FileStamp {
-    pub(crate) fn of(stat: &Stat) -> Self {
-        let changed = (stat.st_ctime, stat.st_ctime_nsec);
-        Self { inode: stat.st_ino, size: stat.st_size, changed }
-    }
-
-    /// Numbers that make up the stamp.
-    pub(crate) fn numbers(self) -> [i64; 4] {
-        let (secs, nanos) = self.changed;
-        [self.inode as i64, self.size, secs, nanos as i64]
-    }
-}
-
-/// Contents of a file with its stamp.
+/// Contents of a file with the version that they are.
 pub(crate) struct FileContents {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) stamp: FileStamp,
+    pub(crate) version: FileVersion,
 }
 
 impl VaultFolder {
@@ -117,13 +93,11 @@ impl VaultFolder {
         let io = |source| path_error(path, source);
         let mut dir = self.root.try_clone().map_err(io)?;
         for name in path.names() {
-            dir = dir.open_dir_nofollow(name).map_err(|source| {
-                let stat = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
-                match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-                    Ok(FileType::Directory) | Err(_) => path_error(path, source),
-                    Ok(kind) => Error::WrongKind { path: path.to_string(), found: word(kind) },
-                }
-            })?;
+            dir =
+                dir.open_dir_nofollow(name).map_err(|source| match dir.symlink_metadata(name) {
+                    Ok(found) if !found.is_dir() => wrong_kind(path, &found),
+                    _ => path_error(path, source),
+                })?;
         }
         Ok(dir)
     }
@@ -145,12 +119,12 @@ impl VaultFolder {
     pub(crate) fn read(&self, path: &NotePath) -> Result<FileContents, Error> {
         let (dir, name) = self.parent_of(path)?;
         let mut bytes = Vec::new();
-        let stamp = read_at(&dir, name, path, self.max_note_bytes, &mut bytes)?;
-        Ok(FileContents { bytes, stamp })
+        let version = read_at(&dir, name, path, self.max_note_bytes, &mut bytes)?;
+        Ok(FileContents { bytes, version })
     }
 
     /// Metadata of the file at a path, if there is one.
-    pub(crate) fn look(&self, path: &NotePath) -> Result<Option<Stat>, Error> {
+    pub(crate) fn look(&self, path: &NotePath) -> Result<Option<Metadata>, Error> {
         match self.parent_of(path) {
             Ok((dir, name)) => look_at(&dir, name, path),
             Err(Error::NotFound { .. }) => Ok(None),
@@ -166,21 +140,18 @@ pub(crate) fn read_at(
     path: &NotePath,
     most: u64,
     bytes: &mut Vec<u8>,
-) -> Result<FileStamp, Error> {
+) -> Result<FileVersion, Error> {
     bytes.clear();
-    // Non-blocking: a file named like a note may be a pipe.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match openat(dir, name, flags | OFlags::NOCTTY, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(Errno::LOOP) => {
-            return Err(Error::WrongKind { path: path.to_string(), found: "a symbolic link" });
+    let (file, metadata) = match open_file(dir, name) {
+        Ok(Some(opened)) => opened,
+        refused => {
+            look_at(dir, name, path)?;
+            let gone = || ErrorKind::NotFound.into();
+            return Err(path_error(path, refused.err().unwrap_or_else(gone)));
         }
-        Err(errno) => return Err(path_error(path, errno.into())),
     };
-    let stat = fstat(&file).map_err(|errno| path_error(path, errno.into()))?;
-    regular(&stat, path)?;
     let too_large = |bytes| Error::TooLarge { path: path.to_string(), bytes, most };
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let size = metadata.len();
     if size > most {
         return Err(too_large(size));
     }
@@ -189,47 +160,36 @@ pub(crate) fn read_at(
     file.take(most + 1).read_to_end(bytes).map_err(|source| path_error(path, source))?;
     match bytes.len() as u64 {
         grown if grown > most => Err(too_large(grown)),
-        _ => Ok(FileStamp::of(&stat)),
+        _ => Ok(FileVersion::of(&metadata)),
     }
 }
 
 /// Metadata of a file, if there is one. Anything but a regular file is refused.
-fn look_at(dir: &Dir, name: &str, path: &NotePath) -> Result<Option<Stat>, Error> {
-    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => regular(&stat, path).map(|()| Some(stat)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(path_error(path, errno.into())),
+fn look_at(dir: &Dir, name: &str, path: &NotePath) -> Result<Option<Metadata>, Error> {
+    match dir.symlink_metadata(name) {
+        Ok(found) if found.is_file() => Ok(Some(found)),
+        Ok(found) => Err(wrong_kind(path, &found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(path_error(path, error)),
     }
 }
 
-fn regular(stat: &Stat, path: &NotePath) -> Result<(), Error> {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(()),
-        kind => Err(Error::WrongKind { path: path.to_string(), found: word(kind) }),
-    }
-}
-
-fn word(kind: FileType) -> &'static str {
-    match kind {
-        FileType::RegularFile => "a file",
-        FileType::Directory => "a folder",
-        FileType::Symlink => "a symbolic link",
+fn wrong_kind(path: &NotePath, found: &Metadata) -> Error {
+    let found = match found.file_type() {
+        kind if kind.is_file() => "a file",
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_symlink() => "a symbolic link",
         _ => "neither a note nor a folder",
-    }
+    };
+    Error::WrongKind { path: path.to_string(), found }
 }
 
 /// Converts a system error at a path.
 fn path_error(path: &NotePath, source: io::Error) -> Error {
     match source.kind() {
-        io::ErrorKind::NotFound => Error::NotFound { path: path.to_string() },
+        ErrorKind::NotFound => Error::NotFound { path: path.to_string() },
         _ => Error::Io { action: format!("`{path}`"), source },
     }
-}
-
-/// Time of the last change of a file's contents.
-pub(crate) fn modified(stat: &Stat) -> SystemTime {
-    let secs = u64::try_from(stat.st_mtime).unwrap_or(0);
-    SystemTime::UNIX_EPOCH + std::time::Duration::new(secs, stat.st_mtime_nsec as u32)
 }
 
 /// Describes for people whether the folder can be used. Makes nothing.

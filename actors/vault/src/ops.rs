@@ -84,12 +84,12 @@ pub(crate) struct VaultStats {
 
 impl VaultView {
     pub(crate) fn read(&self, path: &NotePath) -> Result<NoteText, Error> {
-        let FileContents { bytes, stamp } = self.folder.read(path)?;
+        let FileContents { bytes, version } = self.folder.read(path)?;
         let text = String::from_utf8(bytes).map_err(|error| Error::NotText {
             path: path.to_string(),
             at: error.utf8_error().valid_up_to(),
         })?;
-        Ok(NoteText { text, expect: WritePrecondition::Same(stamp) })
+        Ok(NoteText { text, expect: WritePrecondition::Same(version) })
     }
 
     /// Parsed front matter of a note.

@@ -18,22 +18,27 @@ use serde_bytes::ByteBuf;
 use crate::{
     FileError, FileErrorKind, FileRoot,
     error::failed,
-    folders::{make_all, sync},
+    folders::{make_all, sync_folder},
 };
 
 /// File that is written before it is put in its place. It has no name until it is complete, so a crash
 /// leaves nothing; where the file system cannot make such files, it has one of its own.
-pub(crate) struct Draft {
-    pub(crate) file: File,
+pub struct Draft {
+    /// The file, to be written and synced.
+    pub file: File,
     pub(crate) folder: Dir,
     /// Name that is to be removed again.
     name: Option<String>,
 }
 
 impl Draft {
-    pub(crate) fn new(folder: Dir) -> io::Result<Self> {
+    /// Makes a file in a folder, with a mode that the umask reduces.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn new(folder: Dir, mode: u32) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(&folder, ".", flags, Mode::from_raw_mode(0o600)) {
+        match openat(&folder, ".", flags, Mode::from_raw_mode(mode)) {
             Ok(file) => {
                 let file = File::from_std(std::fs::File::from(file));
                 Ok(Self { file, folder, name: None })
@@ -41,7 +46,7 @@ impl Draft {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let name = draft_name();
                 let mut options = OpenOptions::new();
-                options.read(true).write(true).create_new(true).mode(0o600);
+                options.read(true).write(true).create_new(true).mode(mode);
                 let file = folder.open_with(&name, &options)?;
                 Ok(Self { file, folder, name: Some(name) })
             }
@@ -69,7 +74,7 @@ impl Draft {
             published => published?,
         }
         self.name = None;
-        sync(&self.folder).map(|()| true)
+        sync_folder(&self.folder).map(|()| true)
     }
 
     /// The file without a name, as this process has it.
@@ -77,8 +82,12 @@ impl Draft {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 
-    /// Moves the complete file over `name`.
-    pub(crate) fn publish(&mut self, name: &str) -> io::Result<()> {
+    /// Moves the complete file over `name`, in the draft's own folder or in another of its file system, which
+    /// is to be synced then.
+    ///
+    /// # Errors
+    /// As link(2) and rename(2); what had the name has it still.
+    pub fn publish(&mut self, into: Option<&Dir>, name: &str) -> io::Result<()> {
         let folder = &self.folder;
         if self.name.is_none() {
             let draft = draft_name();
@@ -86,7 +95,7 @@ impl Draft {
             self.name = Some(draft);
         }
         if let Some(draft) = &self.name {
-            folder.rename(draft, folder, name)?;
+            folder.rename(draft, into.unwrap_or(folder), name)?;
         }
         self.name = None;
         Ok(())
@@ -102,6 +111,8 @@ impl Drop for Draft {
     }
 }
 
+/// Permission bits of a draft that gets its own when it is complete.
+pub(crate) const DRAFT_MODE: u32 = 0o600;
 /// Suffix of the names of drafts.
 const DRAFT: &str = ".hivekeep-draft";
 
@@ -162,7 +173,7 @@ pub(crate) fn put(root: &FileRoot, asked: &PutFile) -> Result<FilePut, FileError
     };
     make_all(root, parent).map_err(io)?;
     let folder = root.dir().open_dir(parent).map_err(io)?;
-    let mut draft = Draft::new(folder).map_err(io)?;
+    let mut draft = Draft::new(folder, DRAFT_MODE).map_err(io)?;
     draft.fill(root, &asked.content).map_err(io)?;
     for number in 0..MOST_NAMES {
         let name = numbered(name, number);

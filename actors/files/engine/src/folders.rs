@@ -62,7 +62,7 @@ pub(crate) fn make_all(in_root: &FileRoot, path: &str) -> io::Result<bool> {
             let (folder, name) = prefix.rsplit_once('/').unwrap_or((".", prefix));
             let folder = root.open_dir(folder)?;
             give(in_root, &folder, name)?;
-            sync(&folder)?;
+            sync_folder(&folder)?;
         }
     }
     if root.metadata(path)?.is_dir() { Ok(made) } else { Err(Errno::NOTDIR.into()) }
@@ -80,7 +80,10 @@ fn give(root: &FileRoot, folder: &Dir, name: &str) -> io::Result<()> {
 }
 
 /// Has the names in a folder written to the disk. A handle for resolving paths cannot do it itself.
-pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
+///
+/// # Errors
+/// As open(2) and fsync(2).
+pub fn sync_folder(folder: &Dir) -> io::Result<()> {
     Ok(fsync(opened(folder)?)?)
 }
 
@@ -252,7 +255,7 @@ pub(crate) fn rename(root: &FileRoot, asked: &RenamePath) -> Result<Renamed, Fil
         Err(Errno::INVAL) => return Err(itself()),
         renamed => renamed.map_err(|errno| failed(&errno.into(), new))?,
     }
-    sync(&to).and_then(|()| sync(&from)).map_err(|error| failed(&error, new))?;
+    sync_folder(&to).and_then(|()| sync_folder(&from)).map_err(|error| failed(&error, new))?;
     Ok(Renamed)
 }
 
@@ -291,7 +294,7 @@ pub(crate) fn remove(root: &FileRoot, asked: &RemovePath) -> Result<PathRemoved,
     } else {
         folder.remove_dir(name).map_err(io)?;
     }
-    sync(&folder).map_err(io)?;
+    sync_folder(&folder).map_err(io)?;
     Ok(PathRemoved)
 }
 

@@ -9,7 +9,6 @@ use std::{
 use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -92,15 +91,6 @@ pub(crate) fn grep(
     Ok(found.told(unread))
 }
 
-/// Opens a file that the walk came by, a name of its folder and nothing behind it; `None` when something else
-/// stands there by now.
-fn open(step: &Step<'_>) -> io::Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = openat(step.folder, step.name, flags | OFlags::CLOEXEC, Mode::empty())?;
-    let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode).is_file();
-    Ok(is_file.then(|| File::from(file)))
-}
-
 /// Parameters of a search.
 #[derive(Clone, Copy)]
 struct Run<'s> {
@@ -162,8 +152,8 @@ impl Visit for Worker<'_> {
         if !step.kind.is_file() || !fits {
             return;
         }
-        match open(step) {
-            Ok(Some(file)) => self.search(&file, step.path, unread),
+        match read::open_file(step.folder, step.name) {
+            Ok(Some((file, _))) => self.search(&file.into_std(), step.path, unread),
             Ok(None) => {}
             Err(error) => unread.add(step.path, error),
         }

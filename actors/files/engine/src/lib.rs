@@ -31,14 +31,14 @@ mod workers;
 mod write;
 
 pub use bytes::{BytesPut, GetBytes, GotBytes, PutBytes};
-pub use draft::{FilePut, MAX_CONTENT_BYTES, PutFile, is_draft};
+pub use draft::{Draft, FilePut, MAX_CONTENT_BYTES, PutFile, is_draft};
 pub use edit::{
     EditFileText, EditOutcome, EditPreview, EditedText, MAX_EDIT_BYTES, Occurrences, TextEdit,
 };
 pub use error::{FileError, FileErrorKind};
 pub use folders::{
     FolderMade, FolderPage, ListEntry, ListNames, ListedFolder, MakeFolder, PathRemoved,
-    RemovePath, RenamePath, Renamed, list_folder, make_folder,
+    RemovePath, RenamePath, Renamed, list_folder, make_folder, sync_folder,
 };
 pub use glob::{FoundPaths, GlobFiles};
 pub use grep::{FoundLines, GrepFiles};
@@ -47,7 +47,9 @@ pub use operation::{
     FileEffect, FileOperation, FileOutcome, MAX_ENCODED_BYTES, Operation, decode, encode, run,
 };
 pub use place_path::PlacePath;
-pub use read::{ByteRange, NumberedLines, ReadBytes, ReadLines, ReadText, TextRange, read_bytes};
+pub use read::{
+    ByteRange, NumberedLines, ReadBytes, ReadLines, ReadText, TextRange, open_file, read_bytes,
+};
 pub use root::{FileRoot, ResolvePath, ResolvedPath};
 pub use stat::{LookAt, LookedAt, MAX_STAT_ENTRIES, StatEntries, StatEntry, StatKind, StatPath};
 pub use workers::{FirstShown, Unread};

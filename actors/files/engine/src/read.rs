@@ -1,9 +1,12 @@
 //! Reading a range of a text file, by bytes or by lines.
 
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-use cap_std::fs::{File, Metadata, OpenOptions, OpenOptionsExt};
-use rustix::fs::OFlags;
+use cap_std::fs::{Dir, File, Metadata, OpenOptions, OpenOptionsExt};
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    path::Arg,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{FileError, FileErrorKind, FileRoot, MAX_EDIT_BYTES, PlacePath, Stop, error::failed};
@@ -52,6 +55,19 @@ pub(crate) fn open(root: &FileRoot, path: &PlacePath) -> Result<(File, Metadata)
     let metadata = file.metadata().map_err(io)?;
     regular(&metadata, path)?;
     Ok((file, metadata))
+}
+
+/// Opens a regular file by its name in a folder; `None` where something else stands. No link is followed, and a
+/// pipe without a writer is not waited for.
+///
+/// # Errors
+/// As open(2); a link is one.
+pub fn open_file(folder: &Dir, name: impl Arg) -> io::Result<Option<(File, Metadata)>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = openat(folder, name, flags | OFlags::CLOEXEC, Mode::empty())?;
+    let file = File::from_std(file.into());
+    let metadata = file.metadata()?;
+    Ok(metadata.is_file().then_some((file, metadata)))
 }
 
 /// Refuses what is not a file.
@@ -225,18 +241,14 @@ fn past_end(path: &PlacePath, first: u64, lines: u64) -> FileError {
 }
 
 /// Whether there is a NUL where programs look for one.
-fn begins_binary(file: &mut impl Read) -> std::io::Result<bool> {
+fn begins_binary(file: &mut impl Read) -> io::Result<bool> {
     let mut head = Vec::new();
     file.take(8 * 1024).read_to_end(&mut head)?;
     Ok(head.contains(&0))
 }
 
 /// Reads one line, of which `keep` bytes are kept: the number of bytes read, and of those cut off.
-fn next_line(
-    reader: &mut impl BufRead,
-    line: &mut Vec<u8>,
-    keep: usize,
-) -> std::io::Result<(u64, u64)> {
+fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>, keep: usize) -> io::Result<(u64, u64)> {
     let (mut read, mut content) = (0, 0);
     loop {
         let buffer = reader.fill_buf()?;
@@ -265,7 +277,7 @@ fn text_of(line: &[u8], is_cut: bool) -> Option<&str> {
 }
 
 /// Number of lines that are left, the last without an end included.
-fn count(reader: &mut impl BufRead, stop: Stop<'_>) -> std::io::Result<Option<u64>> {
+fn count(reader: &mut impl BufRead, stop: Stop<'_>) -> io::Result<Option<u64>> {
     let (mut ends, mut bytes, mut open_end) = (0, 0_u64, false);
     loop {
         let buffer = reader.fill_buf()?;

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     FileError, FileErrorKind, FileRoot, Metadata as FileTexts, PlacePath,
-    draft::Draft,
+    draft::{DRAFT_MODE, Draft},
     edit::within,
     error::failed,
-    folders::{make_all, sync},
+    folders::{make_all, sync_folder},
     metadata,
     read::regular,
 };
@@ -41,7 +41,8 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    /// State of a file that has these attributes.
+    pub fn of(metadata: &Metadata) -> Self {
         Self {
             inode: (metadata.dev(), metadata.ino()),
             size: metadata.size(),
@@ -172,7 +173,7 @@ impl Replacement {
         if let Some(before) = before.as_ref().filter(|before| !before.is_symlink()) {
             regular(before, path)?;
         }
-        let draft = Draft::new(folder).map_err(io)?;
+        let draft = Draft::new(folder, DRAFT_MODE).map_err(io)?;
         Ok(Self { draft, path: path.clone(), name: name.to_owned(), before })
     }
 
@@ -224,8 +225,8 @@ impl Replacement {
                 return Err(WriteError::Changed);
             }
         }
-        let published = self.draft.publish(&self.name);
-        published.and_then(|()| sync(&self.draft.folder)).map_err(io)?;
+        let published = self.draft.publish(None, &self.name);
+        published.and_then(|()| sync_folder(&self.draft.folder)).map_err(io)?;
         Ok(Replaced { existed: self.before.is_some(), mode })
     }
 }

@@ -1,6 +1,7 @@
 //! Document port of the vault: notes as `vault:///path/to/note.md`.
 
 use async_trait::async_trait;
+use cap_std::fs::{Metadata, MetadataExt};
 use hivekeep_kernel::ToolError;
 use hivekeep_runtime::documents::{
     Changed, Document, DocumentBody, DocumentListing, Documents, Page, Refusal, Stamp, StampResult,
@@ -14,7 +15,6 @@ use tokio::sync::broadcast;
 use super::VaultHandle;
 use crate::Error;
 use crate::codes;
-use crate::folder::FileStamp;
 use crate::path::{NotePath, note_uri, path_of_uri};
 
 const TOOL: &str = "vault";
@@ -123,8 +123,16 @@ impl DocumentListing for VaultHandle {
     async fn stamps(&self, uris: Vec<String>) -> Result<Vec<StampResult>, ToolError> {
         let paths: Vec<_> = uris.iter().map(|uri| self.note(uri)).collect::<Result<_, _>>()?;
         self.look(move |vault, _| {
+            let numbers = |seen: Metadata| {
+                Stamp([
+                    seen.ino().cast_signed(),
+                    seen.len().cast_signed(),
+                    seen.ctime(),
+                    seen.ctime_nsec(),
+                ])
+            };
             let stamp = |path: &String| match vault.folder.look(&NotePath::parse(path)?) {
-                Ok(seen) => Ok(seen.map(|stat| Stamp(FileStamp::of(&stat).numbers()))),
+                Ok(seen) => Ok(seen.map(numbers)),
                 // A folder or a link of that name is not a note.
                 Err(Error::WrongKind { .. }) => Ok(None),
                 Err(error) => Err(error.into()),

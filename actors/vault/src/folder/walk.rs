@@ -4,10 +4,8 @@ use std::io::ErrorKind;
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
-use rustix::fs::{AtFlags, statat};
-use rustix::io::Errno;
 
-use super::{VaultFolder, modified};
+use super::VaultFolder;
 use crate::Error;
 use crate::path::{MAX_DEPTH, NotePath};
 
@@ -153,16 +151,16 @@ impl<'w> WalkParams<'w> {
             } else {
                 let mut item = WalkEntry::of(path, kind);
                 if self.stat && kind == WalkEntryKind::Note {
-                    let stat = match statat(dir, &key, AtFlags::SYMLINK_NOFOLLOW) {
-                        Ok(stat) => stat,
-                        Err(errno) => {
+                    let found = match dir.symlink_metadata(&key) {
+                        Ok(found) => found,
+                        Err(error) => {
                             // An item that exists but cannot be inspected is a gap.
-                            taken.gaps |= errno != Errno::NOENT;
+                            taken.gaps |= error.kind() != ErrorKind::NotFound;
                             continue;
                         }
                     };
-                    item.size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-                    item.modified = Some(modified(&stat));
+                    item.size_bytes = found.len();
+                    item.modified = found.modified().ok().map(|time| time.into_std());
                 }
                 taken.items.push(item);
             }

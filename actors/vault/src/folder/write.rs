@@ -1,24 +1,21 @@
 //! Atomic, durable changes: write to a temporary file, sync, rename, sync the folder.
 //!
 //! ```text
-//! .hivekeep/RANDOM ── write, fsync ── rename ──► place ── fsync of its folder
+//! .hivekeep/ ── Draft: write, fsync ── rename ──► place ── fsync of its folder
 //! ```
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::sync::PoisonError;
 
 use cap_fs_ext::DirExt;
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, File, Metadata, MetadataExt};
+use hivekeep_file_engine::{Draft, FileVersion, sync_folder};
 use hivekeep_kernel::fault_point;
-use rustix::fs::{
-    Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fstat, openat, renameat_with,
-};
+use rustix::fs::{AtFlags, Gid, Mode, RenameFlags, Uid, chownat, fchmod, fstat, renameat_with};
 use rustix::io::Errno;
 
-use super::{FileStamp, STAGING, VaultFolder, look_at, path_error};
+use super::{STAGING, VaultFolder, look_at, path_error};
 use crate::Error;
 use crate::path::NotePath;
 
@@ -28,24 +25,9 @@ pub(crate) enum WritePrecondition {
     /// No condition.
     Any,
     /// The file is the one that was read.
-    Same(FileStamp),
+    Same(FileVersion),
     /// No file exists.
     Nothing,
-}
-
-/// Temporary file, removed when dropped unless it was moved into place.
-struct Temporary<'d> {
-    dir: &'d Dir,
-    name: String,
-    placed: bool,
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if !self.placed {
-            let _swept_at_the_next_start = self.dir.remove_file(&self.name);
-        }
-    }
 }
 
 impl VaultFolder {
@@ -68,27 +50,23 @@ impl VaultFolder {
         }
         let (dir, name) = self.make_parent_of(path)?;
         let old = look_at(&dir, name, path)?;
-        let taken = self.quota.take(self, old.as_ref().map(size), content.len() as u64)?;
-        let staging = self.staging()?;
-        let io = |errno: Errno| path_error(path, errno.into());
-        let mut temporary = Temporary { dir: &staging, name: random()?, placed: false };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
-        let mut file = File::from(openat(&staging, &temporary.name, flags, mode).map_err(io)?);
-        inherit(&file, old.as_ref(), &dir).map_err(io)?;
-        file.write_all(content).and_then(|()| file.sync_all()).map_err(|e| path_error(path, e))?;
+        let old_bytes = old.as_ref().map(Metadata::len);
+        let taken = self.quota.take(self, old_bytes, content.len() as u64)?;
+        let io = |source| path_error(path, source);
+        let mut draft = Draft::new(self.staging()?, 0o666).map_err(io)?;
+        inherit(&draft.file, old.as_ref(), &dir).map_err(io)?;
+        draft.file.write_all(content).and_then(|()| draft.file.sync_all()).map_err(io)?;
         fault_point!("vault.before_rename");
         // Checked as late as possible: another program may write notes too.
         let expected = match (expect, look_at(&dir, name, path)?) {
             (WritePrecondition::Any, _) | (WritePrecondition::Nothing, None) => true,
-            (WritePrecondition::Same(read), Some(now)) => read == FileStamp::of(&now),
+            (WritePrecondition::Same(read), Some(now)) => read == FileVersion::of(&now),
             _ => false,
         };
         if !expected {
             return Err(Error::Contended { path: path.to_string() });
         }
-        rename(&staging, &temporary.name, &dir, name, path)?;
-        temporary.placed = true;
+        draft.publish(Some(&dir), name).map_err(|source| placing(path, source))?;
         taken.keep();
         self.publish(path, old.is_none());
         fault_point!("vault.after_rename");
@@ -104,7 +82,7 @@ impl VaultFolder {
         };
         let Some(old) = look_at(&dir, name, path)? else { return Ok(false) };
         dir.remove_file(name).map_err(|source| path_error(path, source))?;
-        self.quota.give_back(size(&old));
+        self.quota.give_back(old.len());
         self.publish(path, true);
         sync(&dir, path)?;
         Ok(true)
@@ -130,27 +108,26 @@ impl VaultFolder {
         if there.is_some() && !overwrite {
             return Err(Error::Exists { path: to.to_string() });
         }
-        let same = |there: Stat| (there.st_dev, there.st_ino) == (moved.st_dev, moved.st_ino);
+        let same = |there: &Metadata| (there.dev(), there.ino()) == (moved.dev(), moved.ino());
         // On a case-insensitive file system the target can be this very name, but then there is
         // only one link.
-        if moved.st_nlink > 1 && there.is_some_and(same) {
+        if moved.nlink() > 1 && there.as_ref().is_some_and(same) {
             // The system would report success and leave both.
             let found = "another name of the same file";
             return Err(Error::WrongKind { path: to.to_string(), found });
         }
-        if overwrite {
-            rename(&old_dir, old_name, &dir, name, to)?;
-        } else {
-            match renameat_with(&old_dir, old_name, &dir, name, RenameFlags::NOREPLACE) {
-                Ok(()) => {}
-                Err(Errno::EXIST) => return Err(Error::Exists { path: to.to_string() }),
+        let rename = || old_dir.rename(old_name, &dir, name);
+        let renamed = match overwrite {
+            true => rename(),
+            false => match renameat_with(&old_dir, old_name, &dir, name, RenameFlags::NOREPLACE) {
                 // Not every file system supports this; the target was checked a moment ago.
-                Err(Errno::INVAL | Errno::NOSYS) => rename(&old_dir, old_name, &dir, name, to)?,
-                Err(errno) => return Err(placing(to, errno)),
-            }
-        }
+                Err(Errno::INVAL | Errno::NOSYS) => rename(),
+                renamed => renamed.map_err(io::Error::from),
+            },
+        };
+        renamed.map_err(|source| placing(to, source))?;
         if let Some(replaced) = there {
-            self.quota.give_back(size(&replaced));
+            self.quota.give_back(replaced.len());
         }
         self.publish(from, true);
         self.publish(to, true);
@@ -169,17 +146,11 @@ impl VaultFolder {
     }
 
     fn staging(&self) -> Result<Dir, Error> {
-        let failed = || Error::io(format!("open `{STAGING}`"));
-        match self.root.open_dir_nofollow(STAGING) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            opened => return opened.map_err(failed()),
-        }
-        match self.root.create_dir(STAGING) {
-            // A concurrent writer made it first.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            made => made.map_err(failed())?,
-        }
-        self.root.open_dir_nofollow(STAGING).map_err(failed())
+        let opened = match self.root.create_dir(STAGING) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => self.root.open_dir_nofollow(STAGING),
+        };
+        opened.map_err(Error::io(format!("open `{STAGING}`")))
     }
 
     /// Opens the parent folder of a note as [`VaultFolder::parent_of`] does, making missing folders,
@@ -201,8 +172,7 @@ impl VaultFolder {
             match dir.create_dir(one) {
                 Ok(()) => {
                     let made = dir.open_dir_nofollow(one).map_err(io)?;
-                    let made_io = |errno: Errno| path_error(path, errno.into());
-                    readable(&made).and_then(|made| inherit_owner(made, &dir)).map_err(made_io)?;
+                    dir.dir_metadata().and_then(|around| give(made, &around)).map_err(io)?;
                     sync(&dir, path)?;
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -218,68 +188,38 @@ impl VaultFolder {
     }
 }
 
-fn size(stat: &Stat) -> u64 {
-    u64::try_from(stat.st_size).unwrap_or(0)
-}
-
-fn rename(from: &Dir, old: &str, to: &Dir, name: &str, path: &NotePath) -> Result<(), Error> {
-    rustix::fs::renameat(from, old, to, name).map_err(|errno| placing(path, errno))
-}
-
-fn placing(path: &NotePath, errno: Errno) -> Error {
-    match errno {
-        Errno::XDEV => {
-            Error::io(format!("`{path}` is on another file system than the vault's root"))(errno)
+/// Converts an error of bringing a file to its path.
+fn placing(path: &NotePath, source: io::Error) -> Error {
+    match source.kind() {
+        ErrorKind::AlreadyExists => Error::Exists { path: path.to_string() },
+        ErrorKind::CrossesDevices => {
+            Error::io(format!("`{path}` is on another file system than the vault's root"))(source)
         }
-        errno => path_error(path, errno.into()),
+        _ => path_error(path, source),
     }
 }
 
-/// Syncs a folder, which makes renames and removals in it durable.
 fn sync(dir: &Dir, path: &NotePath) -> Result<(), Error> {
-    let synced = readable(dir).and_then(rustix::fs::fsync);
-    synced.map_err(|errno| path_error(path, errno.into()))
+    sync_folder(dir).map_err(|source| path_error(path, source))
 }
 
-/// Reopens a folder for reading: a path-only handle (`O_PATH`) cannot be synced.
-fn readable(dir: &Dir) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(dir, ".", flags, Mode::empty())
+/// Gives a file the mode and owner of the one that it replaces, or the owner of its folder.
+fn inherit(file: &File, old: Option<&Metadata>, dir: &Dir) -> io::Result<()> {
+    let Some(old) = old else { return give(file, &dir.dir_metadata()?) };
+    give(file, old)?;
+    Ok(fchmod(file, Mode::from_raw_mode(old.mode() & 0o777))?)
 }
 
-/// Keeps the mode and owner of a note that is rewritten.
-fn inherit(file: &File, old: Option<&Stat>, dir: &Dir) -> Result<(), Errno> {
-    let Some(old) = old else { return inherit_owner(file, dir) };
-    fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777))?;
-    let now = file.metadata().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    match (now.uid(), now.gid()) == (old.st_uid, old.st_gid) {
-        true => Ok(()),
-        false => own(file, old.st_uid, old.st_gid),
-    }
-}
-
-/// Gives what a daemon running as root makes in somebody's folder to that folder's owner.
-fn inherit_owner(made: impl AsFd, dir: &Dir) -> Result<(), Errno> {
-    let folder = fstat(dir)?;
+/// Gives what a daemon running as root made in somebody's folder to the owner of that folder, or of the file there.
+fn give(made: impl AsFd, like: &Metadata) -> io::Result<()> {
     let now = fstat(&made)?;
-    match now.st_uid == folder.st_uid {
-        true => Ok(()),
-        false => own(made, folder.st_uid, folder.st_gid),
+    if now.st_uid == like.uid() && (like.is_dir() || now.st_gid == like.gid()) {
+        return Ok(());
     }
-}
-
-fn own(file: impl AsFd, uid: u32, gid: u32) -> Result<(), Errno> {
-    match fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
+    let (uid, gid) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
+    match chownat(made, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
         // Only root may give files away; files of any other user are their own, as with any editor.
         Err(Errno::PERM) => Ok(()),
-        done => done,
+        given => Ok(given?),
     }
-}
-
-fn random() -> Result<String, Error> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        Error::io("draw a random name")(std::io::Error::other(error.to_string()))
-    })?;
-    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
