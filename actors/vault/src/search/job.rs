@@ -145,13 +145,12 @@ impl<'f> Reader<'f> {
     /// in every note.
     fn read(&mut self, note: &str) -> Result<&[u8], Error> {
         let (folder, name) = note.rsplit_once('/').unwrap_or(("", note));
-        let path = || NotePath::parse(note);
         if self.open.as_ref().is_none_or(|(open, _)| open != folder) {
             let dir = self.folder.dir(&self.root.join(&NotePath::parse(folder)?)?)?;
             self.open = Some((folder.to_owned(), dir));
         }
         let (_, dir) = self.open.as_ref().expect("it was just opened");
-        read_at(dir, name, &path()?, self.folder.max_note_bytes, &mut self.bytes)?;
+        read_at(dir, name, &NotePath::parse(note)?, self.folder.max_note_bytes, &mut self.bytes)?;
         unify(&mut self.bytes);
         Ok(&self.bytes)
     }
@@ -159,14 +158,14 @@ impl<'f> Reader<'f> {
 
 /// Turns each `\r\n` into `\n`.
 fn unify(bytes: &mut Vec<u8>) {
-    let Some(first) = memchr::memchr(b'\r', bytes) else { return };
-    let (mut to, mut from) = (first, first);
-    while from < bytes.len() {
-        if !(bytes[from] == b'\r' && bytes.get(from + 1) == Some(&b'\n')) {
-            bytes[to] = bytes[from];
-            to += 1;
-        }
-        from += 1;
+    if memchr::memchr(b'\r', bytes).is_none() {
+        return;
     }
-    bytes.truncate(to);
+    bytes.dedup_by(|now, before| {
+        let is_end = (*before, *now) == (b'\r', b'\n');
+        if is_end {
+            *before = b'\n';
+        }
+        is_end
+    });
 }
