@@ -70,7 +70,7 @@ pub(crate) enum SearchLimit {
 }
 
 /// Results of a search.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SearchResults {
     pub(crate) hits: Vec<SearchRow>,
     pub(crate) cut: Option<SearchLimit>,
@@ -165,7 +165,7 @@ struct Found {
 
 impl Found {
     fn new(max_results: usize) -> Self {
-        // One more of either shows that there are more.
+        // A result more than are shown, or a byte, tells that there are more.
         let first = FirstShown::new(max_results + 1, RESULT_BYTES + 1, SearchRow::bytes);
         Self { first, searched: 0, skipped: BTreeMap::new(), skipped_count: 0 }
     }

@@ -93,7 +93,7 @@ pub struct FirstShown<K, T> {
 }
 
 impl<K: Ord, T> FirstShown<K, T> {
-    /// None yet; `size` is that of one finding in bytes.
+    /// Collector without findings; `size` gives the bytes of one.
     pub fn new(limit: usize, max_bytes: usize, size: fn(&T) -> usize) -> Self {
         Self { limit, max_bytes, size, by_key: BTreeMap::new(), count: 0, bytes: 0 }
     }

@@ -13,7 +13,7 @@ use crate::path::{MAX_DEPTH, NotePath};
 const MOST: usize = 200_000;
 
 /// Kind of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WalkEntryKind {
     Note,
     Folder,
@@ -74,14 +74,10 @@ struct Taken {
     gaps: bool,
 }
 
-/// Step in a folder: an item to return, or a folder to enter. A folder takes two steps: its own
-/// comes before all names that extend its name with a character below `/`, its contents after
-/// those.
-struct Step {
-    key: String,
-    kind: WalkEntryKind,
-    enters: bool,
-}
+/// Step in a folder: an item to return by its name, or a folder to enter by its name with `/` behind. A
+/// folder takes both: its own comes before all names that extend its name with a character below `/`, its
+/// contents after those.
+type Step = (String, WalkEntryKind);
 
 impl<'w> WalkParams<'w> {
     /// Walks everything, without sizes.
@@ -121,14 +117,14 @@ impl<'w> WalkParams<'w> {
         depth: usize,
         taken: &mut Taken,
     ) -> Result<(), Error> {
-        for Step { key, kind, enters } in self.steps(folder, dir, prefix, taken)? {
+        for (key, kind) in self.steps(folder, dir, prefix, taken)? {
             let path = format!("{prefix}{key}");
-            if enters {
+            if let Some(name) = key.strip_suffix('/') {
                 if depth >= MAX_DEPTH {
                     taken.gaps = true;
                     continue;
                 }
-                let below = match dir.open_dir_nofollow(key.trim_end_matches('/')) {
+                let below = match dir.open_dir_nofollow(name) {
                     Ok(dir) => self.enter(folder, &dir, &path, depth + 1, taken),
                     Err(error) => Err(Error::io(format!("read the folder `{path}`"))(error)),
                 };
@@ -181,14 +177,6 @@ impl<'w> WalkParams<'w> {
     ) -> Result<Vec<Step>, Error> {
         let failed = || Error::io(format!("read the folder `{prefix}`"));
         let mut steps = Vec::new();
-        let mut add = |key: String, kind, enters| {
-            steps.push(Step { key, kind, enters });
-            if steps.len() == 2 * MOST {
-                sort(&mut steps);
-                steps.truncate(MOST);
-                taken.gaps = true;
-            }
-        };
         for entry in dir.entries().map_err(failed())? {
             if (self.stopped)() {
                 return Err(Error::Cancelled);
@@ -204,31 +192,27 @@ impl<'w> WalkParams<'w> {
                 (false, true) if kind.is_file() => WalkEntryKind::Note,
                 (false, true) => WalkEntryKind::Other,
             };
-            if kind == WalkEntryKind::Folder && self.recursive {
-                let inside = format!("{name}/");
-                if !self.is_before(prefix, &inside, true) {
-                    add(inside, kind, true);
-                }
-            }
-            if (self.wants)(kind) && !self.is_before(prefix, &name, false) {
-                add(name, kind, false);
+            let inside = kind == WalkEntryKind::Folder && self.recursive;
+            let inside = inside.then(|| format!("{name}/"));
+            let keys = inside.into_iter().chain((self.wants)(kind).then_some(name));
+            steps.extend(keys.filter(|key| !self.is_before(prefix, key)).map(|key| (key, kind)));
+            if steps.len() >= 2 * MOST {
+                steps.sort_unstable();
+                steps.truncate(MOST);
+                taken.gaps = true;
             }
         }
-        sort(&mut steps);
+        steps.sort_unstable();
         Ok(steps)
     }
 
-    /// True if an item, or everything in it, does not come after the start position.
-    fn is_before(&self, prefix: &str, key: &str, enters: bool) -> bool {
+    /// True if an item, or everything in a folder, does not come after the start position.
+    fn is_before(&self, prefix: &str, key: &str) -> bool {
         let Some(after) = self.after else { return false };
         match after.strip_prefix(prefix) {
             // The position is in this folder.
-            Some(after) => key <= after && !(enters && after.starts_with(key)),
+            Some(after) => key <= after && !(key.ends_with('/') && after.starts_with(key)),
             None => prefix <= after,
         }
     }
-}
-
-fn sort(steps: &mut [Step]) {
-    steps.sort_unstable_by(|a, b| a.key.cmp(&b.key));
 }
