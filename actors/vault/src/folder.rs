@@ -44,12 +44,6 @@ pub(crate) struct VaultFolder {
     pub(crate) changes: broadcast::Sender<Changed>,
 }
 
-/// Contents of a file with the version that they are.
-pub(crate) struct FileContents {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) version: FileVersion,
-}
-
 impl VaultFolder {
     /// Opens the folder; the default one in the state directory is made.
     ///
@@ -115,12 +109,12 @@ impl VaultFolder {
         }
     }
 
-    /// Reads a whole file.
-    pub(crate) fn read(&self, path: &NotePath) -> Result<FileContents, Error> {
+    /// Reads a whole file, and tells its version.
+    pub(crate) fn read(&self, path: &NotePath) -> Result<(Vec<u8>, FileVersion), Error> {
         let (dir, name) = self.parent_of(path)?;
         let mut bytes = Vec::new();
         let version = read_at(&dir, name, path, self.max_note_bytes, &mut bytes)?;
-        Ok(FileContents { bytes, version })
+        Ok((bytes, version))
     }
 
     /// Metadata of the file at a path, if there is one.

@@ -12,9 +12,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use crate::answer::{EntryRow, RecentRow};
-use crate::folder::{
-    FileContents, VaultFolder, WalkEntry, WalkEntryKind, WalkParams, WritePrecondition,
-};
+use crate::folder::{VaultFolder, WalkEntry, WalkEntryKind, WalkParams, WritePrecondition};
 use crate::front::{self, MalformedFrontMatter};
 use crate::path::{NotePath, Scope};
 use crate::{Error, tags};
@@ -84,7 +82,7 @@ pub(crate) struct VaultStats {
 
 impl VaultView {
     pub(crate) fn read(&self, path: &NotePath) -> Result<NoteText, Error> {
-        let FileContents { bytes, version } = self.folder.read(path)?;
+        let (bytes, version) = self.folder.read(path)?;
         let text = String::from_utf8(bytes).map_err(|error| Error::NotText {
             path: path.to_string(),
             at: error.utf8_error().valid_up_to(),

@@ -81,7 +81,7 @@ impl hivekeep_ports::Vault for VaultHandle {
     async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, ToolError> {
         let path = self.file(path)?;
         self.look(move |vault, _| match vault.folder.read(&path) {
-            Ok(contents) => Ok(Some(contents.bytes)),
+            Ok((bytes, _)) => Ok(Some(bytes)),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         })
