@@ -5,8 +5,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::tools::WriteMode;
-
 /// Result of an action; fields of other actions are absent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +72,19 @@ pub struct VaultResult {
     pub total_size_bytes: Option<u64>,
     /// stats: the notes changed last, newest first.
     pub recent_files: Option<Vec<RecentRow>>,
+}
+
+/// Where written text goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteMode {
+    /// In place of what is there.
+    #[default]
+    Overwrite,
+    /// At the end.
+    Append,
+    /// Before the text, after the front matter.
+    Prepend,
 }
 
 /// A line that matches.

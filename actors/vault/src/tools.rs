@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::actor::VaultActor;
-use crate::answer::VaultResult;
+use crate::answer::{VaultResult, WriteMode};
 use crate::ops::MOST_ROWS;
 
 pub(crate) const FAMILIES: &[&ToolGroup<VaultActor>] = &[&FAMILY];
@@ -225,19 +225,6 @@ pub enum Format {
     Markdown,
     /// The text and the parsed front matter.
     Json,
-}
-
-/// Where written text goes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WriteMode {
-    /// In place of what is there.
-    #[default]
-    Overwrite,
-    /// At the end.
-    Append,
-    /// Before the text, after the front matter.
-    Prepend,
 }
 
 tools! { pub FAMILY: "vault" for VaultActor, singleton vault;

@@ -5,12 +5,10 @@ mod many;
 use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::{Caller, VaultActor};
-use crate::answer::VaultResult;
+use crate::answer::{VaultResult, WriteMode};
 use crate::ops::{NoteTags, TextReplacement, VaultView, WritePosition};
 use crate::path::{NotePath, PathRules, Scope};
-use crate::tools::{
-    self as call, Format, FrontmatterAction, TagsAction, VaultAction, VaultCall, WriteMode,
-};
+use crate::tools::{self as call, Format, FrontmatterAction, TagsAction, VaultAction, VaultCall};
 use crate::{Error, codes, front, tags};
 
 type Answer = Result<Reply<VaultResult>, ToolError>;
