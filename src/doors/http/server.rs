@@ -98,14 +98,8 @@ pub(in crate::doors) async fn serve(
                 continue;
             }
         };
-        let serving = Connection { peer, slot: slot.clone(), router: router.clone(), bounds };
-        let (tls, end) = (tls.clone(), end.clone());
-        inside.spawn(async move {
-            tokio::select! {
-                () = serving.run(tls, stream, end) => {}
-                () = slot.lost() => tracing::debug!("a silent connection made room for another"),
-            }
-        });
+        let serving = HttpConnection { peer, slot, router: router.clone(), bounds };
+        inside.spawn(serving.run(tls.clone(), stream, end.clone()));
     }
     inside.close();
     let _gone = tokio::time::timeout(LEAVING, inside.wait()).await;
@@ -129,11 +123,12 @@ async fn accept(
 }
 
 /// A client's connection. It can lose its slot whenever it has no request.
-struct Connection {
-    peer: PeerAddress,
-    slot: Arc<ConnectionSlot>,
-    router: Router,
-    bounds: ServerBounds,
+pub(in crate::doors) struct HttpConnection<P> {
+    /// The other end, which goes with each request as an extension.
+    pub(in crate::doors) peer: P,
+    pub(in crate::doors) slot: Arc<ConnectionSlot>,
+    pub(in crate::doors) router: Router,
+    pub(in crate::doors) bounds: ServerBounds,
 }
 
 /// A request of a connection, until its answer was sent.
@@ -152,13 +147,26 @@ impl Drop for RequestInWork {
     }
 }
 
-impl Connection {
-    async fn run(self, tls: Option<TlsAcceptor>, stream: TcpStream, end: CancellationToken) {
-        let Some(tls) = tls else { return self.serve(stream, end).await };
-        match tokio::time::timeout(self.bounds.header_timeout, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.serve(stream, end).await,
-            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
-            Err(_) => tracing::debug!("no TLS in time"),
+impl<P: Copy + Send + Sync + 'static> HttpConnection<P> {
+    /// Serves until the client leaves, the end token fires or the slot is lost.
+    pub(in crate::doors) async fn run(
+        self,
+        tls: Option<TlsAcceptor>,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        end: CancellationToken,
+    ) {
+        let (slot, patience) = (self.slot.clone(), self.bounds.header_timeout);
+        let serving = async {
+            let Some(tls) = tls else { return self.serve(stream, end).await };
+            match tokio::time::timeout(patience, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.serve(stream, end).await,
+                Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+                Err(_) => tracing::debug!("no TLS in time"),
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            () = slot.lost() => tracing::debug!("a silent connection made room for another"),
         }
     }
 
