@@ -2,8 +2,11 @@
 
 use hivekeep_runtime::Finding;
 
-use super::{CliContext, CommandFailure, client::Client, output, reach::Unreachable};
-use crate::{check, config::LoadedConfig, doors::plain};
+use super::{CliContext, CommandFailure, output, reach::Unreachable};
+use crate::{
+    check,
+    doors::{control::ControlMethod, plain},
+};
 
 /// Show the configuration in force, and where each value comes from.
 #[derive(Debug, clap::Args)]
@@ -88,23 +91,27 @@ fn all(context: &CliContext) -> Vec<Finding> {
         }
     };
     let mut found = check::of_daemon(&loaded);
-    found.push(daemon(context, &loaded));
+    found.push(daemon(context));
     found.extend(check::of_families(&loaded));
     found
 }
 
-fn daemon(context: &CliContext, loaded: &LoadedConfig) -> Finding {
-    match Client::connect(&context.reach(loaded)) {
-        Ok(client) => {
-            let welcome = &client.welcome;
-            let detail = format!("version {}, pid {}", welcome.version, welcome.pid);
-            if welcome.version == env!("CARGO_PKG_VERSION") {
+const OTHER_VERSION: &str = "restart it: it is not of this program's version";
+
+fn daemon(context: &CliContext) -> Finding {
+    match context.client().and_then(|mut client| client.get(ControlMethod::Status {})) {
+        Ok(status) => {
+            let version = status["version"].as_str().unwrap_or_default();
+            let detail = format!("version {version}, pid {}", status["pid"]);
+            if version == env!("CARGO_PKG_VERSION") {
                 return Finding::good("daemon", detail);
             }
-            Finding::bad("daemon", detail, "restart it: it is not of this program's version")
-                .optional()
+            Finding::bad("daemon", detail, OTHER_VERSION).optional()
         }
-        Err(Unreachable::NotRunning(_)) => {
+        Err(CommandFailure::Unreachable(error @ Unreachable::OlderVersion(_))) => {
+            Finding::bad("daemon", error.to_string(), OTHER_VERSION).optional()
+        }
+        Err(CommandFailure::Unreachable(Unreachable::NotRunning(_))) => {
             Finding::good("daemon", "not running; `hivekeep mcp` starts it").optional()
         }
         Err(error) => Finding::bad("daemon", error.to_string(), "look at `hivekeep logs`"),

@@ -160,8 +160,8 @@ pub(super) fn stop(context: &CliContext, args: StopArgs) -> Result<(), CommandFa
         }
         Err(error) => return Err(error.into()),
     };
-    let pid = client.welcome.pid;
     client.get(ControlMethod::Stop { workspaces: args.stop_workspaces.then_some(true) })?;
+    let pid = client.pid.unwrap_or_default();
     // The lock is let go of by the kernel at the very end of the process.
     let (lock, until) =
         (loaded.folders.lock_file(), Instant::now() + Duration::from_secs(args.wait_secs));

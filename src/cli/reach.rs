@@ -47,6 +47,12 @@ pub enum Unreachable {
     /// The daemon runs and refused the client.
     #[error("the daemon refused: {0}")]
     Refused(#[from] hivekeep_kernel::ToolError),
+    /// The daemon runs and does not speak HTTP.
+    #[error(
+        "the daemon (pid {0}) is of an older version: stop it with the `hivekeep` of its own version, or send it \
+         SIGTERM; workspaces go on, and the next daemon takes them up"
+    )]
+    OlderVersion(i32),
     /// The socket is served by something that does not speak the protocol.
     #[error("the answer at {} is not a daemon's: {what}", socket.display())]
     NotADaemon {

@@ -14,9 +14,9 @@ use super::{
     boot::{Error, alive},
     root::Places,
     service,
-    socket::{self, Socket},
+    socket::{self, Rooms, Socket},
 };
-use crate::doors::{DaemonServices, HttpDoor, mcp_http};
+use crate::doors::{DaemonServices, HttpDoor, control, mcp_http};
 #[cfg(feature = "full")]
 use crate::doors::{
     e2b, http_api,
@@ -62,10 +62,12 @@ impl Doors {
             socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;
         let socket = Socket {
             core: core.clone(),
+            routes: control::routes(core.clone(), end.clone()),
             listener,
             closing: closing.clone(),
             end: end.clone(),
             inside: inside.clone(),
+            rooms: Rooms::new(core.config.daemon.max_connections),
         };
         inside.spawn(socket.serve());
         for Opened { name, told, door } in opened {

@@ -1,13 +1,15 @@
-//! The Unix socket: who may come in, and to which door they are shown.
+//! The Unix socket: who may come in, and to which door they are shown: HTTP, with the routes of the control door and
+//! of the API, or MCP.
 
 mod halves;
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
+use axum::Router;
 use hivekeep_kernel::{Door, Layer, ToolError};
 use hivekeep_registry::{OpenSession, ToolView, User};
 use tokio::{
-    io::{AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
     sync::Semaphore,
 };
@@ -28,8 +30,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Clients that have not said who they are. One more, and the one silent for longest has to go.
 const BEFORE_HELLO: usize = 64;
-/// The command line's connections. One more, and the one idle for longest has to go.
-const CONTROL: usize = 64;
+/// Connections over HTTP, as the command line's. One more, and the one idle for longest has to go.
+const HTTP: usize = 64;
 
 /// Makes the socket. The lock is held, so an old one has nobody behind it.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
@@ -46,22 +48,25 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// The open socket.
 pub(super) struct Socket {
     pub(super) core: Arc<DaemonServices>,
+    /// Served to clients that speak HTTP.
+    pub(super) routes: Router,
     pub(super) listener: UnixListener,
     /// Cancelled when no new clients are let in.
     pub(super) closing: CancellationToken,
     /// Cancelled when connected clients have to go.
     pub(super) end: CancellationToken,
     pub(super) inside: TaskTracker,
+    pub(super) rooms: Rooms,
 }
 
 impl Socket {
     /// Lets clients in until it closes.
     pub(super) async fn serve(self) {
-        let rooms = Rooms::new(self.core.config.daemon.max_connections);
+        let socket = Arc::new(self);
         loop {
             let accepted = tokio::select! {
-                () = self.closing.cancelled() => return,
-                accepted = self.listener.accept() => accepted,
+                () = socket.closing.cancelled() => return,
+                accepted = socket.listener.accept() => accepted,
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
@@ -71,11 +76,10 @@ impl Socket {
                     continue;
                 }
             };
-            let (core, end) = (self.core.clone(), self.end.clone());
             // The slot is taken before the task starts, so that waiting clients are bounded, too.
-            let (rooms, seat) = (rooms.clone(), rooms.before_hello.take());
-            self.inside.spawn(async move {
-                match (Guest::new(core, stream, end, rooms), seat) {
+            let (guest, seat) = (Guest::new(&socket, stream), socket.rooms.before_hello.take());
+            socket.inside.spawn(async move {
+                match (guest, seat) {
                     (Ok(guest), Some(seat)) => guest.show_in(seat).await,
                     (Ok(guest), None) => guest.refuse(full()).await,
                     (Err(error), _) => tracing::warn!(%error, "a client could not be let in"),
@@ -86,18 +90,17 @@ impl Socket {
 }
 
 /// Slots for clients, one pool per kind, so that no kind takes the slots of another.
-#[derive(Clone)]
-struct Rooms {
+pub(super) struct Rooms {
     before_hello: ConnectionSlots,
-    control: ConnectionSlots,
+    http: ConnectionSlots,
     mcp: Arc<Semaphore>,
 }
 
 impl Rooms {
-    fn new(max_connections: usize) -> Self {
+    pub(super) fn new(max_connections: usize) -> Self {
         Self {
             before_hello: ConnectionSlots::new(BEFORE_HELLO),
-            control: ConnectionSlots::new(CONTROL),
+            http: ConnectionSlots::new(HTTP),
             mcp: Arc::new(Semaphore::new(max_connections)),
         }
     }
@@ -109,30 +112,28 @@ fn full() -> ToolError {
         .retryable()
 }
 
+/// First words of a client.
+enum Opening {
+    Http,
+    Mcp(ClientHello),
+}
+
 /// A connected client that has not said who it is.
 struct Guest {
-    core: Arc<DaemonServices>,
-    uid: io::Result<u32>,
+    socket: Arc<Socket>,
+    uid: u32,
     process: Option<i32>,
-    lines: LineReader<BufReader<ReadHalf>>,
+    reader: BufReader<ReadHalf>,
     writer: WriteHalf,
-    end: CancellationToken,
-    rooms: Rooms,
 }
 
 impl Guest {
-    fn new(
-        core: Arc<DaemonServices>,
-        stream: UnixStream,
-        end: CancellationToken,
-        rooms: Rooms,
-    ) -> io::Result<Self> {
-        let peer = stream.peer_cred();
-        let process = peer.as_ref().ok().and_then(|peer| peer.pid());
-        let uid = peer.map(|peer| peer.uid());
+    fn new(socket: &Arc<Socket>, stream: UnixStream) -> io::Result<Self> {
+        let peer = stream.peer_cred()?;
+        let (uid, process) = (peer.uid(), peer.pid());
         let (reader, writer) = halves::split(stream)?;
-        let lines = LineReader::new(BufReader::new(reader), MAX_HELLO_BYTES);
-        Ok(Self { core, uid, process, lines, writer, end, rooms })
+        let (socket, reader) = (socket.clone(), BufReader::new(reader));
+        Ok(Self { socket, uid, process, reader, writer })
     }
 
     async fn refuse(mut self, error: ToolError) {
@@ -142,28 +143,25 @@ impl Guest {
     }
 
     async fn show_in(mut self, seat: ConnectionSlot) {
-        let uid = match &self.uid {
-            Ok(uid) if may_enter(*uid) => *uid,
-            Ok(uid) => {
-                let message = format!("user {uid} is not the daemon's user");
-                let error = ToolError::new(Layer::Door, codes::NOT_YOUR_DAEMON, message)
-                    .next("start a daemon of your own with `hivekeep daemon`");
-                return self.refuse(error).await;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a client without credentials");
-                return;
-            }
-        };
-        let patience = Duration::from_secs(self.core.config.daemon.handshake_timeout_secs);
-        let hello = tokio::select! {
-            () = self.end.cancelled() => return,
+        if !may_enter(self.uid) {
+            let message = format!("user {} is not the daemon's user", self.uid);
+            let error = ToolError::new(Layer::Door, codes::NOT_YOUR_DAEMON, message)
+                .next("start a daemon of your own with `hivekeep daemon`");
+            return self.refuse(error).await;
+        }
+        let patience = self.socket.core.config.daemon.handshake_timeout_secs;
+        let patience = Duration::from_secs(patience);
+        let opening = tokio::select! {
+            () = self.socket.end.cancelled() => return,
             () = seat.lost() => return self.refuse(full()).await,
-            hello = tokio::time::timeout(patience, read_hello(&mut self.lines)) => hello,
+            opening = tokio::time::timeout(patience, read_opening(&mut self.reader)) => opening,
         };
-        drop(seat);
-        match hello {
-            Ok(Ok(Some(hello))) => self.enter(uid, hello).await,
+        match opening {
+            Ok(Ok(Some(Opening::Http))) => self.serve_http(seat).await,
+            Ok(Ok(Some(Opening::Mcp(hello)))) => {
+                drop(seat);
+                self.enter(hello).await;
+            }
             Ok(Ok(None)) => {}
             Ok(Err(error)) => self.refuse(error).await,
             Err(_) => {
@@ -173,51 +171,33 @@ impl Guest {
         }
     }
 
-    async fn enter(mut self, uid: u32, hello: ClientHello) {
-        let _counted = self.core.connected();
-        match hello {
-            ClientHello::Control {} => {
-                let Some(seat) = self.rooms.control.take() else {
-                    return self.refuse(full()).await;
-                };
-                let tools = self.core.everything.load().digest().to_owned();
-                if tell(&mut self.writer, &HelloReply::Welcome(welcome(tools))).await.is_err() {
-                    return;
-                }
-                let max_bytes = self.core.config.daemon.max_message_bytes();
-                let lines = LineReader::new(self.lines.into_reader(), max_bytes);
-                let lines = lines.within(self.core.incoming.clone(), User::Uid(uid));
-                let served =
-                    control::serve(self.core, uid, lines, self.writer, self.end, seat).await;
-                if let Err(error) = served {
-                    tracing::debug!(%error, "a control connection broke");
-                }
-            }
-            ClientHello::Mcp { toolset, tool_names, output_schemas, resume } => {
-                let usual = self.core.usual_view();
-                let (toolsets, listing) = mcp::small_listing(toolset);
-                let view = ToolView {
-                    toolsets,
-                    listing,
-                    names: mcp::name_style(tool_names),
-                    output_schemas: output_schemas || usual.output_schemas,
-                    ..usual
-                };
-                self.enter_mcp(uid, view, resume).await;
-            }
-        }
+    async fn serve_http(self, seat: ConnectionSlot) {
+        let Socket { core, routes, end, rooms, .. } = &*self.socket;
+        let _counted = core.connected();
+        let free = rooms.http.take().map(|slot| (slot, routes.clone()));
+        // A client that is refused keeps the place that it has.
+        let (slot, routes) = free.unwrap_or_else(|| (seat, control::refusing(full())));
+        let stream = tokio::io::join(self.reader, self.writer);
+        control::serve(stream, self.uid, slot, routes, &core.config.http, end.clone()).await;
     }
 
-    async fn enter_mcp(
-        mut self,
-        uid: u32,
-        view: ToolView,
-        resume: Option<hivekeep_kernel::SessionId>,
-    ) {
-        if let Err(error) = self.core.catalogue().check(&view) {
+    async fn enter(mut self, hello: ClientHello) {
+        let (core, uid) = (self.socket.core.clone(), self.uid);
+        let _counted = core.connected();
+        let ClientHello::Mcp { toolset, tool_names, output_schemas, resume } = hello;
+        let usual = core.usual_view();
+        let (toolsets, listing) = mcp::small_listing(toolset);
+        let view = ToolView {
+            toolsets,
+            listing,
+            names: mcp::name_style(tool_names),
+            output_schemas: output_schemas || usual.output_schemas,
+            ..usual
+        };
+        if let Err(error) = core.catalogue().check(&view) {
             return self.refuse(error).await;
         }
-        let Ok(_place) = self.rooms.mcp.clone().try_acquire_owned() else {
+        let Ok(_place) = self.socket.rooms.mcp.clone().try_acquire_owned() else {
             return self.refuse(full()).await;
         };
         let request = OpenSession {
@@ -227,24 +207,28 @@ impl Guest {
             resume,
             profile: Default::default(),
         };
-        let attachment = match self.core.sessions.open(request).await {
+        let attachment = match core.sessions.open(request).await {
             Ok(attachment) => attachment,
             Err(error) => return self.refuse(error).await,
         };
         let (session, resumed) = (attachment.session, attachment.resumed);
-        let patience = Duration::from_secs(self.core.config.daemon.handshake_timeout_secs);
-        let core = self.core.clone();
+        let patience = Duration::from_secs(core.config.daemon.handshake_timeout_secs);
         let _parent = core.parents.attached(session, self.process);
-        let handler = mcp::McpHandler::for_connection(self.core, Arc::new(view), attachment);
-        let mut welcome = welcome(handler.digest());
-        (welcome.session, welcome.resumed) = (Some(session), resumed);
+        let handler = mcp::McpHandler::for_connection(core.clone(), Arc::new(view), attachment);
+        let welcome = DaemonWelcome {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            tools: handler.digest(),
+            session: Some(session),
+            resumed,
+        };
         if tell(&mut self.writer, &HelloReply::Welcome(welcome)).await.is_err() {
             return;
         }
         tracing::info!(%session, resumed, uid, "attached");
-        let transport = handler.transport(User::Uid(uid), self.lines.into_reader(), self.writer);
+        let transport = handler.transport(User::Uid(uid), self.reader, self.writer);
         // A child: the service cancels the token it is given when it ends.
-        let end = self.end.child_token();
+        let end = self.socket.end.child_token();
         let begun = rmcp::service::serve_server_with_ct(mcp::BoxedService(handler), transport, end);
         match tokio::time::timeout(patience, begun).await {
             Ok(Ok(running)) => {
@@ -265,27 +249,19 @@ fn may_enter(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-fn welcome(tools: String) -> DaemonWelcome {
-    DaemonWelcome {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
-        tools,
-        session: None,
-        resumed: false,
+/// The client's first words; `None` when it leaves without any. HTTP is left unread.
+async fn read_opening(reader: &mut BufReader<ReadHalf>) -> Result<Option<Opening>, ToolError> {
+    if let Ok([b'A'..=b'Z', ..]) = reader.fill_buf().await {
+        return Ok(Some(Opening::Http));
     }
-}
-
-/// The client's first line; `None` when there is none.
-async fn read_hello(
-    lines: &mut LineReader<BufReader<ReadHalf>>,
-) -> Result<Option<ClientHello>, ToolError> {
     let wrong = |why: String| {
         ToolError::new(Layer::Door, codes::INVALID_HELLO, why)
             .next("connect with `hivekeep mcp`, or the `hivekeep` of the daemon's own version")
     };
-    match lines.next().await {
+    match LineReader::new(reader, MAX_HELLO_BYTES).next().await {
         Ok(LineOutcome::Whole(line)) => {
-            serde_json::from_slice(line).map(Some).map_err(|error| wrong(error.to_string()))
+            let hello = serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?;
+            Ok(Some(Opening::Mcp(hello)))
         }
         Ok(LineOutcome::TooLong) => Err(wrong("the first line is too long".to_owned())),
         Ok(LineOutcome::End) | Err(_) => Ok(None),

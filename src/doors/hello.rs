@@ -1,5 +1,5 @@
-//! Handshake of the Unix socket: one JSON line each way, by which a client chooses a door; then
-//! that door's own protocol.
+//! Handshake of MCP at the Unix socket: one JSON line each way, then newline-delimited MCP. A client that begins
+//! with the name of an HTTP method speaks HTTP instead.
 
 use hivekeep_kernel::{SessionId, ToolError};
 use serde::{Deserialize, Serialize};
@@ -23,8 +23,6 @@ pub enum ClientHello {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resume: Option<SessionId>,
     },
-    /// Control requests follow.
-    Control {},
 }
 
 /// The form in which tool names are listed. Both forms can always be called.

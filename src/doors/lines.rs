@@ -97,12 +97,6 @@ impl<R: AsyncBufRead + Unpin> LineReader<R> {
     pub fn take(&mut self) -> Vec<u8> {
         self.cutter.take()
     }
-
-    /// The reader, with what it has buffered; for a change of protocol between
-    /// two lines.
-    pub fn into_reader(self) -> R {
-        self.reader
-    }
 }
 
 /// Lines of a blocking reader.

@@ -88,7 +88,7 @@ fn the_person_at_a_client_is_asked_where_that_is_allowed() {
     for (allowed, config) in [(false, ""), (true, "[policy.approvals]\nelicitation = true\n")] {
         let home = home(config);
         let _daemon = home.daemon();
-        let (mut agent, _) = Wire::greet(&home, "mcp");
+        let (mut agent, _) = Wire::greet(&home);
         agent.initialize_with(json!({ "elicitation": {} }));
         agent.send(&call(1, SAVE, script("one")));
         if !allowed {

@@ -3,7 +3,7 @@
 use std::{io::Write, os::unix::fs::PermissionsExt, path::Path};
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     home::{Home, show, wait_until},
@@ -180,12 +180,17 @@ fn strangers_at_the_door_are_told_why_they_stay_outside() {
         .with("HIVEKEEP_DAEMON__MAX_MESSAGE_MB", "1");
     let _daemon = home.daemon();
     let code = |answer: &Value| answer["refused"]["code"].clone();
-    assert_eq!(code(&greeted_with(&home, b"GET / HTTP/1.1\r\n\r\n")), "invalid_hello");
+    assert_eq!(code(&greeted_with(&home, b"hello\n")), "invalid_hello");
     assert_eq!(code(&greeted_with(&home, b"{\"door\":\"cellar\"}\n")), "invalid_hello");
     let long = [vec![b'x'; 2 << 20], b"\n".to_vec()].concat();
     assert_eq!(code(&greeted_with(&home, &long)), "invalid_hello");
     assert_eq!(code(&greeted_with(&home, b"{\"door\":")), "handshake_timeout");
-    let welcome = greeted_with(&home, b"{\"door\":\"control\"}\n");
+    // The command line of an older version tells its user so.
+    let older = greeted_with(&home, b"{\"door\":\"control\"}\n");
+    assert_eq!(code(&older), "invalid_hello");
+    let next = older["refused"]["next_step"].as_str().expect("a next step");
+    assert!(next.contains("the daemon's own version"), "{next}");
+    let welcome = greeted_with(&home, b"{\"door\":\"mcp\"}\n");
     assert_eq!(welcome["welcome"]["version"], env!("CARGO_PKG_VERSION"));
 }
 
@@ -194,7 +199,7 @@ fn there_is_room_for_so_many_and_no_more() {
     let home = Home::new();
     let home = home.with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", "2");
     let _daemon = home.daemon();
-    let greet = || Wire::greet(&home, "mcp");
+    let greet = || Wire::greet(&home);
     let inside = [greet(), greet()];
     assert!(inside.iter().all(|(_, answer)| answer["welcome"].is_object()));
     assert_eq!(greet().1["refused"]["code"], "too_many_connections");
@@ -204,17 +209,47 @@ fn there_is_room_for_so_many_and_no_more() {
 }
 
 #[test]
-fn a_control_request_nobody_knows_is_answered() {
-    let home = Home::new();
+fn a_control_request_nobody_knows_or_that_is_too_long_is_answered() {
+    let home = Home::new().with("HIVEKEEP_DAEMON__MAX_MESSAGE_MB", "1");
     let _daemon = home.daemon();
-    let mut wire = Wire::connect(&home);
-    wire.stream.write_all(b"{\"door\":\"control\"}\n{\"id\":1,\"method\":\"dance\"}\n{\"id\":2,\"method\":\"ps\",\"params\":{}}\n").expect("writes");
-    assert!(wire.value()["welcome"].is_object());
-    let mut answers = [wire.value(), wire.value()];
-    // They run side by side.
-    answers.sort_by_key(|answer| answer["id"].as_u64());
-    assert_eq!(answers[0]["error"]["code"], "invalid_request");
-    assert!(answers[1]["result"].is_array());
+    let long = "x".repeat(2 << 20);
+    for (method, body, status, code) in [
+        ("dance", "{}", 400, "invalid_request"),
+        ("call", "{", 400, "invalid_request"),
+        ("ps", long.as_str(), 413, "request_too_long"),
+    ] {
+        let head = format!("POST /control/{method} HTTP/1.0");
+        let (mut wire, got) = Wire::request(&home, &head, body);
+        let answer = wire.value();
+        assert_eq!((got, &answer["error"]["code"]), (status, &code.into()), "{answer}");
+    }
+    let (mut wire, status) = Wire::request(&home, "POST /control/ps HTTP/1.0", "");
+    assert!(status == 200 && wire.value()["result"].is_array());
+}
+
+#[test]
+fn a_stream_ends_with_its_client_and_a_stop_is_answered_before_it_ends_the_others() {
+    let home = Home::new();
+    let mut daemon = home.daemon();
+    let follow = || {
+        let head = "POST /control/events HTTP/1.0";
+        let (wire, status) = Wire::request(&home, head, r#"{"from":1,"follow":true}"#);
+        assert_eq!(status, 200);
+        wire
+    };
+    let clients = || home.json(&["status", "--json"])["connections"].clone();
+    let (left, mut stays) = (follow(), follow());
+    // The command line's own is one.
+    wait_until("both follow", || clients() == 3);
+    drop(left);
+    wait_until("the daemon sees that it left", || clients() == 2);
+    let (mut wire, status) = Wire::request(&home, "POST /control/stop HTTP/1.0", "");
+    assert_eq!((status, wire.value()), (200, json!({ "result": { "stopping": true } })));
+    assert!(wire.closed());
+    while !stays.closed() {
+        stays.value();
+    }
+    assert!(daemon.wait().success());
 }
 
 #[test]

@@ -57,14 +57,14 @@ fn an_approval_is_asked_by_a_form_and_is_good_for_its_session_and_its_call() {
     let home = Home::new();
     approving(&home);
     let _daemon = home.daemon();
-    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let (mut wire, _) = Wire::greet(&home);
     let form = call(&mut wire, 1, script("one"));
     let request = form["inputRequests"].as_object().expect("forms").values().next().expect("one");
     assert_eq!(request["method"], "elicitation/create", "{form}");
     let schema = &request["params"]["requestedSchema"]["properties"]["choice"];
     let once = accepted(json!({ "choice": schema["enum"][0] }));
 
-    let (mut stranger, _) = Wire::greet(&home, "mcp");
+    let (mut stranger, _) = Wire::greet(&home);
     let mut forged = answered(&script("one"), &form, once.clone());
     for (wire, id) in [(&mut stranger, 1), (&mut wire, 2)] {
         let refused = wire.ask_stateless(id, "tools/call", forged.clone(), elicits());
@@ -93,7 +93,7 @@ fn without_leave_of_the_operator_a_client_approves_nothing() {
     let config = "[policy]\npermission_mode = \"approve-reads\"\n";
     std::fs::write(home.path("config.toml"), config).expect("writes");
     let _daemon = home.daemon();
-    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let (mut wire, _) = Wire::greet(&home);
     let params = crate::wire::stateless(script("one"), elicits());
     wire.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }));
     let mut asked = Value::Null;
@@ -119,7 +119,7 @@ fn without_leave_of_the_operator_a_client_approves_nothing() {
 fn a_question_is_a_form_and_its_reply_is_given_once() {
     let home = Home::new();
     let _daemon = home.daemon();
-    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let (mut wire, _) = Wire::greet(&home);
     let form = call(&mut wire, 1, question());
     let request = form["inputRequests"].as_object().expect("forms").values().next().expect("one");
     assert_eq!(request["params"]["message"], "Which way?", "{form}");
@@ -156,7 +156,7 @@ fn a_wider_mode_is_asked_by_a_form_of_its_own() {
     let home = Home::new();
     approving(&home);
     let _daemon = home.daemon();
-    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let (mut wire, _) = Wire::greet(&home);
     let once = || accepted(json!({ "choice": "Allow once" }));
     let begin = json!({ "name": "zaru.init", "arguments": {} });
     let form = call(&mut wire, 1, begin.clone());
@@ -215,7 +215,7 @@ fn deployment() -> Value {
 fn fields_are_a_form_with_its_defaults_and_titles_and_their_values_are_checked() {
     let home = Home::new();
     let _daemon = home.daemon();
-    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let (mut wire, _) = Wire::greet(&home);
     let form = call(&mut wire, 1, deployment());
     let schema = &form["inputRequests"]["answer"]["params"]["requestedSchema"];
     assert_eq!(schema["required"], json!(["region", "replicas"]), "{form}");
@@ -263,7 +263,7 @@ fn a_call_that_asks_after_it_was_approved_is_approved_once() {
     let home = Home::new();
     approving(&home);
     let _daemon = home.daemon();
-    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let (mut wire, _) = Wire::greet(&home);
     let approval = call(&mut wire, 1, question());
     let once = accepted(json!({ "choice": "Allow once" }));
     let form = call(&mut wire, 2, answered(&question(), &approval, once));
@@ -283,7 +283,7 @@ fn a_call_that_asks_after_it_was_approved_is_approved_once() {
 fn a_prompt_asks_for_what_it_needs() {
     let home = Home::new();
     let _daemon = home.daemon();
-    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let (mut wire, _) = Wire::greet(&home);
     let params = json!({ "name": "prepare_workspace", "arguments": { "name": "dev" } });
     let form = wire.ask_stateless(1, "prompts/get", params.clone(), elicits())["result"].clone();
     let schema = &form["inputRequests"]["answer"]["params"]["requestedSchema"];

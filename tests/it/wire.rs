@@ -46,17 +46,30 @@ impl Wire {
         Self { stream, lines, child: None }
     }
 
-    /// Connects and says hello at a door; the daemon's answer.
-    pub(crate) fn greet(home: &Home, door: &str) -> (Self, Value) {
+    /// Connects and says hello; the daemon's answer.
+    pub(crate) fn greet(home: &Home) -> (Self, Value) {
         let mut wire = Self::connect(home);
-        wire.send(&json!({ "door": door }));
+        wire.send(&json!({ "door": "mcp" }));
         let answer = wire.value();
         (wire, answer)
     }
 
+    /// Connects and makes a request of HTTP; the status of the answer, whose body is left. For HTTP/1.0 that is
+    /// not cut into chunks.
+    pub(crate) fn request(home: &Home, head: &str, body: &str) -> (Self, u16) {
+        let mut wire = Self::connect(home);
+        let length = body.len();
+        // A daemon that has heard enough may close before it is all written.
+        let _written = write!(wire.stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+        let status = wire.line().expect("a status line");
+        while wire.line().is_some_and(|line| line != "\r\n") {}
+        let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+        (wire, code.unwrap_or_else(|| panic!("no status: {status}")))
+    }
+
     /// Connects as an MCP client, with its handshake.
     pub(crate) fn mcp(home: &Home) -> Self {
-        let (mut wire, welcome) = Self::greet(home, "mcp");
+        let (mut wire, welcome) = Self::greet(home);
         assert!(welcome["welcome"].is_object(), "{welcome}");
         wire.initialize();
         wire

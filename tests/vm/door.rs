@@ -53,45 +53,62 @@ impl Door {
         Self { home: home.to_owned(), patience }
     }
 
-    /// A connection over which the daemon has said that it serves.
-    pub fn reach(&self) -> std::io::Result<(UnixStream, BufReader<UnixStream>)> {
-        let mut stream = UnixStream::connect(self.home.join("run/hivekeep.sock"))?;
-        stream.set_read_timeout(Some(self.patience))?;
-        stream.write_all(b"{\"door\":\"control\"}\n")?;
-        let mut reader = BufReader::new(stream.try_clone()?);
-        let mut answer = String::new();
-        reader.read_line(&mut answer)?;
-        if answer.is_empty() {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        Ok((stream, reader))
+    /// Whether the daemon serves.
+    pub fn serves(&self) -> bool {
+        self.exchange(&json!({ "method": "ps", "params": {} })).is_ok_and(|told| told.is_ok())
     }
 
-    /// One request.
-    pub fn ask(&self, mut request: Value) -> Result<Value, Miss> {
-        request["id"] = json!(1);
-        let (mut stream, mut reader) = self.reach().map_err(|_| Miss::Unreached)?;
-        stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| Miss::Unanswered)?;
+    /// One request: a method and its parameters.
+    pub fn ask(&self, request: Value) -> Result<Value, Miss> {
+        match self.exchange(&request) {
+            Ok(told) => told,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.silent(&request),
+            Err(_) => Err(Miss::Unanswered),
+        }
+    }
+
+    fn exchange(&self, request: &Value) -> std::io::Result<Result<Value, Miss>> {
+        let (method, params) = (request["method"].as_str(), request["params"].to_string());
+        let (method, length) = (method.expect("a method"), params.len());
+        // Nothing is cut into chunks for HTTP/1.0.
+        let head = format!("POST /control/{method} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n");
+        let Ok(mut reader) = self.say(&format!("{head}{params}")) else {
+            return Ok(Err(Miss::Unreached));
+        };
         loop {
             let mut line = String::new();
-            match reader.read_line(&mut line) {
-                // A daemon that is killed while it writes leaves half a line.
-                Ok(_) if line.ends_with('\n') => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.silent(&request),
-                _ => return Err(Miss::Unanswered),
+            reader.read_line(&mut line)?;
+            // A daemon that is killed while it writes leaves half a line.
+            if !line.ends_with('\n') {
+                return Ok(Err(Miss::Unanswered));
             }
-            let reply: Value = serde_json::from_str(&line).expect("a reply is JSON");
+            if line.starts_with("{\"refused\"") {
+                // A daemon of an older version.
+                let mut request = request.clone();
+                request["id"] = json!(1);
+                reader = self.say(&format!("{{\"door\":\"control\"}}\n{request}\n"))?;
+            }
+            // Lines of the head are no JSON.
+            let reply: Value = serde_json::from_str(&line).unwrap_or_default();
             if let Some(result) = reply.get("result") {
-                return Ok(result.clone());
+                return Ok(Ok(result.clone()));
             }
             if let Some(error) = reply.get("error") {
-                return Err(Miss::Refused(Refusal {
+                return Ok(Err(Miss::Refused(Refusal {
                     code: error["code"].as_str().unwrap_or_default().to_owned(),
                     text: error.to_string(),
                     details: error["details"].clone(),
-                }));
+                })));
             }
         }
+    }
+
+    fn say(&self, words: &str) -> std::io::Result<BufReader<UnixStream>> {
+        let mut stream = UnixStream::connect(self.home.join("run/hivekeep.sock"))?;
+        stream.set_read_timeout(Some(self.patience))?;
+        // A daemon that has heard enough has answered already.
+        let _heard_enough = stream.write_all(words.as_bytes());
+        Ok(BufReader::new(stream))
     }
 
     /// A tool call.

@@ -175,7 +175,7 @@ impl House {
         };
         self.daemon = Some(spawned.expect("the daemon starts"));
         let begun = Instant::now();
-        while self.door().reach().is_err() {
+        while !self.door().serves() {
             let ended = self.daemon.as_mut().expect("just started").try_wait().expect("asked");
             assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.stderr());
             assert!(begun.elapsed() < PATIENCE, "the daemon does not serve\n{}", self.stderr());
@@ -359,7 +359,7 @@ impl Drop for House {
         if self.daemon.is_none() && !std::thread::panicking() {
             self.start();
         }
-        if self.daemon.is_some() && self.door().reach().is_ok() {
+        if self.daemon.is_some() && self.door().serves() {
             let names: Vec<_> = match self.try_call("workspace_list", json!({})) {
                 Ok(list) => list["workspaces"].as_array().cloned().unwrap_or_default(),
                 Err(_) => Vec::new(),

@@ -28,10 +28,8 @@ pub(super) async fn make(
 ) -> Result<Value, ToolError> {
     let preparing = tokio::spawn(prepare(core.clone(), disks));
     let prepared = preparing.await.map_err(|error| ToolError::internal(error.to_string()))??;
-    if outlet.item(json!(prepared.made)).await {
-        std::future::pending::<()>().await;
-    }
-    Ok(Value::Null)
+    outlet.item(json!(prepared.made)).await;
+    std::future::pending().await
 }
 
 /// A copy that is ready to be packed.

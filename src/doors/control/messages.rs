@@ -13,16 +13,6 @@ use serde_json::{Map, Value};
 use super::{ApprovalsMethod, PolicyMethod};
 use crate::credentials::{CredentialRow, CredentialScope};
 
-/// A request. Its replies carry its id; requests run side by side.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ControlRequest {
-    /// Chosen by the client.
-    pub id: u64,
-    /// The request itself.
-    #[serde(flatten)]
-    pub wanted: ControlMethod,
-}
-
 /// Requests that can be made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "params", rename_all = "snake_case")]
@@ -31,16 +21,13 @@ pub enum ControlMethod {
     Status {},
     /// The supervision tree: [`hivekeep_kernel::ActorRow`]s.
     Ps {},
-    /// The sessions.
     Sessions {},
     /// Ends a session; its workspaces become orphans.
     EndSession {
-        /// The session.
         session: SessionId,
     },
     /// Makes a credential for the HTTP doors: a [`CredentialMade`].
     CreateCredential {
-        /// The operator's name for the credential.
         name: String,
         /// Access that the credential gives its owner.
         scope: CredentialScope,
@@ -49,12 +36,10 @@ pub enum ControlMethod {
     Credentials {},
     /// Revokes a credential: its [`CredentialRow`].
     RevokeCredential {
-        /// The operator's name for the credential.
         name: String,
     },
     /// A tool call in the caller's durable session. Items are progress.
     Call {
-        /// The tool.
         tool: String,
         /// The tool's input.
         #[serde(default)]
@@ -66,7 +51,6 @@ pub enum ControlMethod {
     /// A team with its members and inboxes: a [`TeamSnapshot`]. Whoever may run the daemon may look.
     #[cfg(feature = "full")]
     Team {
-        /// The team's name.
         name: String,
         /// Look at the team's machines, too: a call for each.
         #[serde(default)]
@@ -86,22 +70,18 @@ pub enum ControlMethod {
     Artifacts {},
     /// An artifact: its `ArtifactInfo` and then its text in parts, each an item.
     Artifact {
-        /// The artifact.
         artifact: ArtifactId,
     },
     /// Removes an artifact before it expires: its `ArtifactInfo`.
     RemoveArtifact {
-        /// The artifact.
         artifact: ArtifactId,
     },
     /// Counts of all metrics in a window: a `MetricsFound`.
     Metrics {
-        /// The window.
         since: MetricsWindow,
     },
     /// All metrics in a window, the oldest first: arrays of them, each an item.
     MetricsExport {
-        /// The window.
         since: MetricsWindow,
     },
     /// Events, each an item.
@@ -128,17 +108,7 @@ pub enum ControlMethod {
     },
 }
 
-/// A reply. Items come first, then one result or error.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ControlReply {
-    /// The request's id; missing when its line could not be read.
-    pub id: Option<u64>,
-    /// The reply itself.
-    #[serde(flatten)]
-    pub body: ReplyBody,
-}
-
-/// Content of a reply.
+/// A line of an answer. Items come first, then one result or error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyBody {
@@ -153,7 +123,6 @@ pub enum ReplyBody {
 /// A credential that was just made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialMade {
-    /// The credential.
     #[serde(flatten)]
     pub row: CredentialRow,
     /// The secret, which nobody can be shown again.
@@ -192,19 +161,13 @@ pub struct LogFolderSize {
 /// The daemon in a few words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DaemonStatus {
-    /// The daemon's version.
     pub version: String,
-    /// The daemon's process id.
     pub pid: u32,
     /// Time since it serves.
     pub uptime_ms: u64,
-    /// Resident memory of the daemon.
     pub rss_bytes: u64,
-    /// The daemon's socket.
     pub socket: String,
-    /// The daemon's state folder.
     pub state_dir: String,
-    /// The daemon's current log file.
     pub log_file: String,
     /// Address of the HTTP door, when it is open.
     pub mcp_http: Option<String>,

@@ -20,21 +20,14 @@ pub enum PolicyMethod {
     /// The rules, in the order in which they are asked.
     Rules {},
     /// Adds a rule before all others.
-    Add {
-        /// The rule.
-        rule: RuleOptions,
-    },
+    Add { rule: RuleOptions },
     /// Removes a rule that was added.
-    Remove {
-        /// The rule's name.
-        name: String,
-    },
+    Remove { name: String },
 }
 
 /// A call to be explained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExplainedCall {
-    /// The tool.
     pub tool: String,
     /// The session that would call; none is an operator at the command line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,22 +48,13 @@ pub enum ApprovalsMethod {
         all: bool,
     },
     /// An approval, with all of its input that is kept.
-    Show {
-        /// The approval.
-        id: ApprovalId,
-    },
+    Show { id: ApprovalId },
     /// Each approval that waits, now and from now on, as items.
     Follow {},
     /// Decides an approval.
-    Decide {
-        /// The approval.
-        id: ApprovalId,
-        /// The answer.
-        answer: ApprovalAnswer,
-    },
+    Decide { id: ApprovalId, answer: ApprovalAnswer },
     /// Denies all that waits of a user.
     DenyAll {
-        /// The user.
         user: User,
         /// Why, for the callers and the records.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,10 +63,7 @@ pub enum ApprovalsMethod {
     /// Grants that hold.
     Grants {},
     /// Ends a grant.
-    Revoke {
-        /// The grant.
-        id: GrantId,
-    },
+    Revoke { id: GrantId },
 }
 
 fn by(uid: u32) -> Approver {
@@ -144,15 +125,11 @@ pub(super) async fn approvals(
         ApprovalsMethod::Decide { id, answer } => {
             Ok(json!(approvals.decide(id, &by(uid), answer).await?))
         }
-        ApprovalsMethod::Show { id } => match approvals.get(id) {
-            Some(approval) => Ok(json!(approval)),
-            None => Err(ToolError::not_found(
-                Layer::Approval,
-                codes::APPROVAL_NOT_FOUND,
-                "approval",
-                &id.to_string(),
-            )),
-        },
+        ApprovalsMethod::Show { id } => {
+            let (code, name) = (codes::APPROVAL_NOT_FOUND, id.to_string());
+            let none = || ToolError::not_found(Layer::Approval, code, "approval", &name);
+            Ok(json!(approvals.get(id).ok_or_else(none)?))
+        }
         ApprovalsMethod::DenyAll { user, why } => {
             Ok(json!(approvals.deny_all_of(user, &by(uid), why).await?))
         }
@@ -168,8 +145,8 @@ pub(super) async fn approvals(
                 let pending = approvals.list(false);
                 told.retain(|id| pending.iter().any(|one| one.id == *id));
                 for one in pending {
-                    if told.insert(one.id) && !outlet.item(json!(one)).await {
-                        return Ok(Value::Null);
+                    if told.insert(one.id) {
+                        outlet.item(json!(one)).await;
                     }
                 }
                 if changes.changed().await.is_err() {

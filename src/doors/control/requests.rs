@@ -3,7 +3,9 @@
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use chrono::Utc;
+use hivekeep_artifact::{ArtifactAccess::Operator, Artifacts};
 use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
+use hivekeep_metrics::{MetricsReach::All, MetricsStore};
 use hivekeep_ports::WaitingMessages;
 use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest, OpenSession, ToolView, User};
 use serde::Serialize;
@@ -57,10 +59,14 @@ pub(super) async fn answer(
         ControlMethod::Policy(wanted) => policy::rules(core, uid, wanted).await,
         ControlMethod::Approvals(wanted) => policy::approvals(core, uid, wanted, outlet).await,
         ControlMethod::Backup { disks } => backup::make(core, disks, outlet).await,
-        ControlMethod::Artifacts {} => stores::list_artifacts(core),
+        ControlMethod::Artifacts {} => value(core.ports.need::<Artifacts>()?.list(Operator)),
         ControlMethod::Artifact { artifact } => stores::send_artifact(core, artifact, outlet).await,
-        ControlMethod::RemoveArtifact { artifact } => stores::remove_artifact(core, artifact).await,
-        ControlMethod::Metrics { since } => stores::count_metrics(core, since).await,
+        ControlMethod::RemoveArtifact { artifact } => {
+            value(core.ports.need::<Artifacts>()?.remove(artifact, Operator).await?)
+        }
+        ControlMethod::Metrics { since } => {
+            value(core.ports.need::<MetricsStore>()?.count(since, All).await?)
+        }
         ControlMethod::MetricsExport { since } => stores::export_metrics(core, since, outlet).await,
         ControlMethod::Events { from, follow } => {
             stores::tell_events(core, from, follow, outlet).await

@@ -1,6 +1,4 @@
-//! Stores that the operator reads: events, artifacts and metrics of all users, sent for as long as the client reads.
-
-use std::sync::Arc;
+//! Stores that the operator reads: events, artifacts and metrics of all users.
 
 use hivekeep_artifact::{ArtifactAccess::Operator, Artifacts, OpenArtifact};
 use hivekeep_kernel::{ArtifactId, Layer, ToolError};
@@ -8,7 +6,7 @@ use hivekeep_metrics::{MetricsReach::All, MetricsStore, MetricsWindow};
 use hivekeep_store::{Events, JournalEvent, Seq, SubscriptionItem};
 use serde_json::{Value, json};
 
-use super::{Outlet, requests::value};
+use super::Outlet;
 use crate::{codes, doors::DaemonServices};
 
 /// Events read or held at a time.
@@ -29,27 +27,17 @@ pub(super) async fn tell_events(
     outlet: &Outlet,
 ) -> Result<Value, ToolError> {
     let (events, from) = (core.journal.events(), from.map(Seq::new));
-    match follow {
-        true => present(core, &events, from, outlet).await,
-        false => past(core, &events, from.unwrap_or(Seq::FIRST), outlet).await,
+    if !follow {
+        return past(core, &events, from.unwrap_or(Seq::FIRST), outlet).await;
     }
-}
-
-async fn present(
-    core: &DaemonServices,
-    events: &Events,
-    from: Option<Seq>,
-    outlet: &Outlet,
-) -> Result<Value, ToolError> {
     let mut subscription = events.subscribe(from, AT_A_TIME);
     loop {
-        let told = match subscription.next().await.map_err(failed)? {
-            SubscriptionItem::Event(event) => outlet.item(leaving(core, &event)).await,
-            SubscriptionItem::Missed { first, last } => outlet.item(missed(first, last)).await,
-        };
-        if !told {
-            return Ok(Value::Null);
-        }
+        outlet
+            .item(match subscription.next().await.map_err(failed)? {
+                SubscriptionItem::Event(event) => leaving(core, &event),
+                SubscriptionItem::Missed { first, last } => missed(first, last),
+            })
+            .await;
     }
 }
 
@@ -64,16 +52,12 @@ async fn past(
         let reader = events.clone();
         let page = tokio::task::spawn_blocking(move || reader.read(next, AT_A_TIME)).await;
         let page = page.map_err(|error| ToolError::internal(error.to_string()))?.map_err(failed)?;
-        if let Some((first, last)) = page.missed
-            && !outlet.item(missed(first, last)).await
-        {
-            break;
+        if let Some((first, last)) = page.missed {
+            outlet.item(missed(first, last)).await;
         }
         let Some(end) = page.events.last().map(|event| event.seq) else { break };
         for event in page.events {
-            if !outlet.item(leaving(core, &event)).await {
-                return Ok(Value::Null);
-            }
+            outlet.item(leaving(core, &event)).await;
         }
         next = end.next();
     }
@@ -92,64 +76,31 @@ fn failed(error: hivekeep_store::Error) -> ToolError {
 /// Bytes in one item.
 const PART_BYTES: usize = OpenArtifact::MOST_BYTES / 4;
 
-fn artifacts(core: &DaemonServices) -> Result<Arc<Artifacts>, ToolError> {
-    core.ports.need::<Artifacts>()
-}
-
-pub(super) fn list_artifacts(core: &DaemonServices) -> Result<Value, ToolError> {
-    value(artifacts(core)?.list(Operator))
-}
-
-/// Sends an artifact's info and then its text in parts, as long as the client reads.
+/// Sends an artifact's info and then its text in parts.
 pub(super) async fn send_artifact(
     core: &DaemonServices,
     artifact: ArtifactId,
     outlet: &Outlet,
 ) -> Result<Value, ToolError> {
-    let open = artifacts(core)?.open(artifact, Operator).await?;
-    if !outlet.item(json!(*open.info)).await {
-        return Ok(Value::Null);
-    }
+    let open = core.ports.need::<Artifacts>()?.open(artifact, Operator).await?;
+    outlet.item(json!(*open.info)).await;
     let mut at = Some(0);
     while let Some(offset) = at {
         let part = open.text(offset, PART_BYTES).await?;
-        if !outlet.item(Value::String(part.text)).await {
-            break;
-        }
+        outlet.item(Value::String(part.text)).await;
         at = part.next;
     }
     Ok(Value::Null)
 }
 
-pub(super) async fn remove_artifact(
-    core: &DaemonServices,
-    artifact: ArtifactId,
-) -> Result<Value, ToolError> {
-    value(artifacts(core)?.remove(artifact, Operator).await?)
-}
-
-fn metrics(core: &DaemonServices) -> Result<Arc<MetricsStore>, ToolError> {
-    core.ports.need::<MetricsStore>()
-}
-
-pub(super) async fn count_metrics(
-    core: &DaemonServices,
-    since: MetricsWindow,
-) -> Result<Value, ToolError> {
-    value(metrics(core)?.count(since, All).await?)
-}
-
-/// All of them, as far as the client reads.
 pub(super) async fn export_metrics(
     core: &DaemonServices,
     since: MetricsWindow,
     outlet: &Outlet,
 ) -> Result<Value, ToolError> {
-    let mut export = metrics(core)?.export(since, All);
+    let mut export = core.ports.need::<MetricsStore>()?.export(since, All);
     while let Some(part) = export.next().await? {
-        if !outlet.item(Value::Array(part)).await {
-            break;
-        }
+        outlet.item(Value::Array(part)).await;
     }
     Ok(Value::Null)
 }

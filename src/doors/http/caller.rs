@@ -37,6 +37,10 @@ impl From<CredentialRow> for HttpCaller {
     }
 }
 
+/// User at the other end of the Unix socket, among the extensions of its requests: the daemon's own, or root.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::doors) struct PeerUid(pub(in crate::doors) u32);
+
 impl HttpCaller {
     /// Whoever has the token of the MCP door's file: a client with sessions of its own.
     pub(in crate::doors) fn bearer() -> Self {

@@ -51,7 +51,7 @@ fn succeeds(what: impl FnOnce()) -> bool {
 
 /// Whatever a scene left: a daemon that serves, `w` that runs, nothing in its working directory.
 fn tidy(house: &mut House) {
-    if house.door().reach().is_err() {
+    if !house.door().serves() {
         house.restart();
     }
     match settled(house, "w").as_deref() {
