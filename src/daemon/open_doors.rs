@@ -55,14 +55,15 @@ impl Doors {
             let door = mcp_http::open(core.clone(), end.clone()).await?;
             opened.push(Opened { name: "MCP over HTTP", told: &core.mcp_http, door });
         }
+        let routes = control::routes(core.clone(), end.clone());
         #[cfg(feature = "full")]
-        opened.extend(open_more(&core, &inside, &end).await?);
+        let routes = routes.merge(open_more(&core, &mut opened, &inside, &end).await?);
         let path = &core.folders.socket;
         let listener =
             socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;
         let socket = Socket {
             core: core.clone(),
-            routes: control::routes(core.clone(), end.clone()),
+            routes,
             listener,
             closing: closing.clone(),
             end: end.clone(),
@@ -122,16 +123,20 @@ impl Doors {
     }
 }
 
-/// Doors beside MCP and the control door, bound where they are configured; the hub serves as soon as it is started.
+/// Binds doors beside MCP where they are configured; the hub's own serves as soon as it is started. Returns the
+/// routes of the API and the hub, which the socket has, too.
 #[cfg(feature = "full")]
 async fn open_more<'c>(
     core: &'c Arc<DaemonServices>,
+    opened: &mut Vec<Opened<'c>>,
     inside: &TaskTracker,
     end: &CancellationToken,
-) -> Result<Vec<Opened<'c>>, Error> {
-    let (http, mut opened) = (&core.config.http, Vec::new());
+) -> Result<axum::Router, Error> {
+    let http = &core.config.http;
+    let hub = Arc::new(Hub::new(core.clone(), inside.clone(), end.clone()));
+    let routes = http_api::routes(core.clone(), end.clone()).await?.merge(hub.routes());
     if http.api.listener.enabled {
-        let door = http_api::open(core.clone(), end.clone()).await?;
+        let door = http_api::open(core, routes.clone(), end.clone())?;
         opened.push(Opened { name: "HTTP API", told: &core.http_api, door });
     }
     if http.e2b.listener.enabled {
@@ -142,12 +147,12 @@ async fn open_more<'c>(
         let door = ports::open(core.clone(), inside.clone(), end.clone()).await?;
         opened.push(Opened { name: "URLs for ports", told: &core.port_urls, door });
     }
-    let hub = Arc::new(HubAsPort(Arc::new(Hub::new(core.clone(), inside.clone(), end.clone()))));
+    let hub = Arc::new(HubAsPort(hub));
     core.ports.offer::<dyn HubDoor>(hub.clone());
     let options = &core.config.hub.listener;
     if options.enabled {
         let address = options.address().map_err(Error::Hub)?;
         hub.start(address).await.map_err(|error| Error::Hub(error.message))?;
     }
-    Ok(opened)
+    Ok(routes)
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! connection (bounds, TLS) ─▶ Host, Origin ─▶ concurrency ─▶ credential ─▶ body ─▶ scope ─▶ handler
 //! ```
+//! At the Unix socket a request without a credential is the operator's.
 //!
 //! The seven routes of tools are the published registry's, field for field; the others are additions,
 //! tagged `hivekeep` in the OpenAPI document that is made from the handlers. The document and the page that shows it
@@ -59,16 +60,30 @@ use error::ApiError;
 use idempotency::IdempotencyKeys;
 use state::{Api, HeldSessions};
 
-/// Opens the door.
+/// Binds the configured address for the API's routes and those beside them.
 ///
 /// # Errors
-/// When the address is taken, or a file or the journal unusable.
-pub async fn open(
-    core: Arc<DaemonServices>,
+/// When the address is taken, or a file unusable.
+pub fn open(
+    core: &DaemonServices,
+    router: Router,
     end: CancellationToken,
 ) -> Result<HttpDoor, DoorError> {
+    let http = &core.config.http;
+    let listener = DoorListener::bind("http.api", &http.api.listener)?;
+    let url = format!("{}://{}/api", listener.scheme(HTTP), listener.address);
+    Ok(HttpDoor { url, listener, router, bounds: ServerBounds::of(http), end })
+}
+
+/// Makes the routes; sessions and idempotency keys behind them are looked after until the end.
+///
+/// # Errors
+/// When the journal is unusable.
+pub async fn routes(
+    core: Arc<DaemonServices>,
+    end: CancellationToken,
+) -> Result<Router, DoorError> {
     let (http, options) = (core.config.http.clone(), core.config.http.api.clone());
-    let listener = DoorListener::bind("http.api", &options.listener)?;
     let (keys, sessions) = (IdempotencyKeys::open(&core.journal).await?, core.sessions.clone());
     let api = Arc::new(Api {
         hosts: AllowedHosts::new(&http.allowed_hosts, &http.allowed_origins),
@@ -84,20 +99,14 @@ pub async fn open(
         core,
     });
     api.held.sweep_until(end.clone());
-    api.keys.sweep_until(end.clone());
-    let url = format!("{}://{}/api", listener.scheme(HTTP), listener.address);
-    let bounds = ServerBounds::of(&http);
-    Ok(HttpDoor { url, listener, router: router(api), bounds, end })
-}
-
-fn router(api: Arc<Api>) -> Router {
+    api.keys.sweep_until(end);
     let (routes, document) = openapi::routes();
-    routes
+    Ok(routes
         .merge(pages(document))
         .fallback(nothing_here)
         .method_not_allowed_fallback(other_method)
         .layer(middleware::from_fn_with_state(api.clone(), admit))
-        .with_state(api)
+        .with_state(api))
 }
 
 /// Routes below which answers go on for as long as their clients stay.
@@ -114,16 +123,15 @@ async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Res
 
 async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
     let foreign = |why: &'static str| ApiError::plain(StatusCode::FORBIDDEN, why);
-    api.hosts.check(request.uri(), request.headers()).map_err(|it| foreign(it.why()))?;
+    api.hosts.check_request(&request).map_err(|it| foreign(it.why()))?;
     let path = request.uri().path();
     let (public, stream) = (is_public(path), path.starts_with(STREAMS));
     let mut request = request;
     let mut user = User::Nobody;
     if !public {
-        let given = caller::bearer_of(request.headers());
-        let known = given.and_then(|given| api.core.credentials.find(given));
-        let unauthorized = ApiError::Unauthorized { given: given.is_some() };
-        let caller = HttpCaller::from(known.ok_or(unauthorized)?);
+        let given = caller::bearer_of(request.headers()).is_some();
+        let known = HttpCaller::of(&request, &api.core.credentials);
+        let caller = known.ok_or(ApiError::Unauthorized { given })?;
         user = caller.user;
         request.extensions_mut().insert(caller);
     }

@@ -1,4 +1,5 @@
-//! Publish-subscribe door over WebSocket at `/ws`: processes, events, teams and ingestions, live.
+//! Publish-subscribe door over WebSocket at `/ws`: processes, events, teams and ingestions, live. It is a route
+//! beside those of the HTTP API, and has a listener of its own where a tool or the configuration starts one.
 //!
 //! ```text
 //! connection (bounds, TLS) ─▶ Host, Origin ─▶ credential ─▶ place ─▶ client ─┬─ follower of a channel
@@ -24,7 +25,7 @@ use axum::{
         Request, State,
         ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     },
-    http::{HeaderValue, StatusCode, header},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::any,
 };
@@ -35,12 +36,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     DaemonServices,
-    http::{
-        caller::{self, HttpCaller},
-        door::DoorListener,
-        hosts::AllowedHosts,
-        server::ServerBounds,
-    },
+    http::{caller::HttpCaller, door::DoorListener, hosts::AllowedHosts, server::ServerBounds},
 };
 
 /// Bytes of a message of a client.
@@ -77,6 +73,11 @@ impl Hub {
         }
     }
 
+    /// The one route, wherever it is served.
+    pub(crate) fn routes(self: &Arc<Self>) -> Router {
+        Router::new().route("/ws", any(enter)).with_state(self.clone())
+    }
+
     /// Counts a subscriber of a channel for as long as the guard lives.
     fn seat(self: &Arc<Self>, channel: &str) -> ChannelSeat {
         *held(&self.channels).entry(channel.to_owned()).or_default() += 1;
@@ -97,9 +98,8 @@ impl Hub {
         let bound = bound.map_err(|error| cannot(error.to_string()).next(CANNOT_LISTEN))?;
         let (address, url) =
             (bound.address, format!("{}://{}/ws", bound.scheme(["ws", "wss"]), bound.address));
-        let router = Router::new().route("/ws", any(enter)).with_state(self.clone());
         let bounds = ServerBounds::of(&self.core.config.http);
-        self.inside.spawn(bound.serve(router, bounds, self.end.clone()));
+        self.inside.spawn(bound.serve(self.routes(), bounds, self.end.clone()));
         tracing::info!(%url, "the hub listens");
         Ok(listener.insert(HubListener { address, url, started: true }).clone())
     }
@@ -149,22 +149,17 @@ async fn enter(
     request: Request,
 ) -> Response {
     let refused = |status: StatusCode, why: String| (status, format!("{why}\n")).into_response();
-    if let Err(foreign) = hub.hosts.check(request.uri(), request.headers()) {
+    if let Err(foreign) = hub.hosts.check_request(&request) {
         return refused(StatusCode::FORBIDDEN, foreign.why().to_owned());
     }
-    let known =
-        caller::bearer_of(request.headers()).and_then(|given| hub.core.credentials.find(given));
-    let Some(known) = known else {
-        let mut answer = refused(StatusCode::UNAUTHORIZED, "show a bearer credential".to_owned());
-        let challenge = HeaderValue::from_static("Bearer");
-        answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-        return answer;
+    let Some(caller) = HttpCaller::of(&request, &hub.core.credentials) else {
+        let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+        return (StatusCode::UNAUTHORIZED, challenge, "show a bearer credential\n").into_response();
     };
     let upgrade = match upgrade {
         Ok(upgrade) => upgrade,
         Err(error) => return refused(error.status(), error.body_text()),
     };
-    let caller = HttpCaller::from(known);
     let place = match hub.places.take(caller.user) {
         Ok(place) => place,
         Err(full) => return refused(StatusCode::SERVICE_UNAVAILABLE, full.to_string()),

@@ -228,6 +228,34 @@ fn a_control_request_nobody_knows_or_that_is_too_long_is_answered() {
 }
 
 #[test]
+fn the_api_and_the_hub_are_the_users_own_at_the_socket_while_no_http_door_is_open() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let told = home.json(&["status", "--json"]);
+    for door in ["mcp_http", "http_api", "e2b", "port_urls"] {
+        assert_eq!(told[door], Value::Null, "{door} is closed");
+    }
+    assert!(home.ok(&["ps"]).contains("registry"));
+    // Nobody is known to it by a name: this is no address of the daemon's.
+    let head = "GET /api/sessions HTTP/1.0\r\nHost: elsewhere.example";
+    let (mut wire, status) = Wire::request(&home, head, "");
+    assert!(status == 200 && wire.value()["sessions"].is_array());
+    let invoke = "POST /api/tools/workspace_list/invoke HTTP/1.0";
+    let (mut wire, status) = Wire::request(&home, invoke, r#"{"input":{}}"#);
+    let called = wire.value();
+    assert_eq!((status, &called["status"]), (200, &"completed".into()), "{called}");
+    let sessions = home.json(&["sessions", "--json"]);
+    let row = sessions.as_array().expect("rows").iter().find(|row| row["door"] == "http_api");
+    let uid = format!("uid:{}", rustix::process::geteuid().as_raw());
+    assert_eq!(row.expect("the API's session")["user"], uid.as_str(), "{sessions}");
+    let stranger = "GET /api/sessions HTTP/1.0\r\nAuthorization: Bearer unknown";
+    assert_eq!(Wire::request(&home, stranger, "").1, 401);
+    let hub = "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+               Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+    assert_eq!(Wire::request(&home, hub, "").1, 101);
+}
+
+#[test]
 fn a_stream_ends_with_its_client_and_a_stop_is_answered_before_it_ends_the_others() {
     let home = Home::new();
     let mut daemon = home.daemon();

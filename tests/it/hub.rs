@@ -93,6 +93,14 @@ fn nobody_is_let_in_without_a_credential_or_from_a_foreign_page() {
 }
 
 #[test]
+fn the_address_of_the_api_has_the_hub_too() {
+    let api = Api::start();
+    let auth = bearer(&api.operator);
+    assert_eq!(handshake(&api.address, &[]).0, 401);
+    assert_eq!(handshake(&api.address, &[("Authorization", &auth)]).0, 101);
+}
+
+#[test]
 fn subscriptions_are_acknowledged_or_refused_and_replayed_from_a_cursor() {
     let mut stage = Stage::new(&[("HIVEKEEP_HUB__MAX_CHANNELS", "3")]);
     let mut socket = Socket::open(&stage.address, &stage.operator);

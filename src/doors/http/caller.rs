@@ -11,14 +11,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Request, header};
 use futures::FutureExt as _;
 use hivekeep_kernel::{Door, SessionId, ToolError, User};
 use hivekeep_policy::SessionProfile;
 use hivekeep_registry::{Attachment, OpenSession, SessionsHandle};
 use subtle::ConstantTimeEq;
 
-use crate::credentials::{CredentialRow, CredentialScope};
+use crate::credentials::{CredentialRow, CredentialScope, Credentials};
 
 /// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +42,17 @@ impl From<CredentialRow> for HttpCaller {
 pub(in crate::doors) struct PeerUid(pub(in crate::doors) u32);
 
 impl HttpCaller {
+    /// The owner of the credential that a request shows; without one, the user of the Unix socket.
+    pub(in crate::doors) fn of<B>(request: &Request<B>, known: &Credentials) -> Option<Self> {
+        match (bearer_of(request.headers()), request.extensions().get::<PeerUid>()) {
+            (None, Some(PeerUid(uid))) => {
+                let (user, scope) = (User::Uid(*uid), CredentialScope::Operator);
+                Some(Self { user, scope, name: format!("uid {uid}") })
+            }
+            (given, _) => known.find(given?).map(Self::from),
+        }
+    }
+
     /// Whoever has the token of the MCP door's file: a client with sessions of its own.
     pub(in crate::doors) fn bearer() -> Self {
         Self { user: User::Bearer, scope: CredentialScope::Session, name: "bearer".to_owned() }

@@ -3,7 +3,9 @@
 //! A page of a browser that points a name of its own at this host sends that name as `Host`, and a page
 //! of elsewhere sends its own `Origin`: neither can be forged from within a page.
 
-use axum::http::{HeaderMap, Uri, header, uri::Authority};
+use axum::http::{HeaderMap, Request, Uri, header, uri::Authority};
+
+use super::caller::PeerUid;
 
 /// The reason why a request is not for us, or not from whom we serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,14 @@ impl AllowedHosts {
         let hosts = hosts.iter().map(|host| split(host)).collect();
         let origins = origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
         Self { hosts, origins }
+    }
+
+    /// Checks a request, unless it came over the Unix socket, which no page reaches.
+    pub(in crate::doors) fn check_request<B>(&self, request: &Request<B>) -> Result<(), Foreign> {
+        match request.extensions().get::<PeerUid>() {
+            Some(_) => Ok(()),
+            None => self.check(request.uri(), request.headers()),
+        }
     }
 
     /// Checks both headers of a request.
