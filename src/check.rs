@@ -4,10 +4,10 @@ mod distribution;
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
+use hivekeep_config::{LoadedConfig, families};
 use hivekeep_kernel::Room;
 use hivekeep_runtime::{Finding, Host, bytes};
 
-use crate::{config::LoadedConfig, families};
 use distribution::Distribution;
 
 /// Configuration and folders.

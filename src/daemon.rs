@@ -19,11 +19,10 @@ mod root;
 mod service;
 mod socket;
 
+use hivekeep_config::DaemonFolders;
+
 pub use boot::{Error, StopMode, run};
 pub use folders::{DaemonLock, FolderError, LockError, LockHolder};
-
-use crate::config::DaemonFolders;
-pub use catalogue::catalogue;
 pub use logging::LoggingError;
 
 /// Makes the folders and takes the lock of the one daemon, for a command that works on its state.

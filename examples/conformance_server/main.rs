@@ -21,7 +21,6 @@ mod stage;
 use std::io::Read;
 
 use anyhow::Result;
-use hivekeep::doors::mcp_http;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
@@ -29,7 +28,7 @@ async fn main() -> Result<()> {
     let home = tempfile::tempdir()?;
     let stage = stage::Stage::new(home.path()).await?;
     let end = CancellationToken::new();
-    let door = mcp_http::open(stage.core.clone(), end.clone()).await?;
+    let door = hivekeep_door_mcp::http::open(stage.core.clone(), end.clone()).await?;
     let about = serde_json::json!({
         "url": door.url,
         "token_file": stage.core.folders.token_file,

@@ -1,7 +1,7 @@
 //! The prompts and resources that the suite asks for by fixed names, through the ports of the daemon.
 
 use async_trait::async_trait;
-use hivekeep::doors::mcp::{PromptAttachment, PromptParameter, PromptTemplate};
+use hivekeep_door_server::prompts::{PromptAttachment, PromptParameter, PromptTemplate};
 use hivekeep_kernel::{ToolError, codes};
 use hivekeep_runtime::documents::{
     Changed, Document, DocumentBody, DocumentListing, Documents, Page, Refusal, Stamp, StampResult,

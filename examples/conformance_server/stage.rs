@@ -3,10 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, anyhow};
-use hivekeep::{
-    config::{self, ConfigSources, LoadedConfig},
-    credentials::Credentials,
-    doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing},
+use hivekeep_config::{ConfigSources, LoadedConfig};
+use hivekeep_door_server::{
+    DaemonServices, StopOrder, credentials::Credentials, incoming::MessageRoom,
+    listing::ToolListing,
 };
 use hivekeep_kernel::{
     Address, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
@@ -189,5 +189,5 @@ fn configuration(home: &Path) -> Result<LoadedConfig> {
         ],
         ..ConfigSources::default()
     };
-    config::load(&given).map_err(|problems| anyhow!("{problems}"))
+    hivekeep_config::load(&given).map_err(|problems| anyhow!("{problems}"))
 }

@@ -2,16 +2,14 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
+use hivekeep_door_server::plain;
 use hivekeep_kernel::{ApprovalId, GrantId, User};
 use hivekeep_policy::{Approval, ApprovalAnswer, Grant, Remember, ToolPattern};
 use hivekeep_ports::{FormField, UserQuestion, UserReply};
 use serde_json::Value;
 
 use super::{CliContext, CommandFailure, output};
-use crate::doors::{
-    control::{ApprovalsMethod, ControlMethod},
-    plain,
-};
+use crate::control::{ApprovalsMethod, ControlMethod};
 
 /// Show calls that wait for a person, and approve or deny them.
 #[derive(Debug, clap::Args)]

@@ -6,12 +6,13 @@ use std::{
 };
 
 use hivekeep_artifact::{ArtifactInfo, artifact_id};
+use hivekeep_door_server::plain;
 use hivekeep_kernel::ArtifactId;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{CliContext, CommandFailure, client::Client, output};
-use crate::doors::{control::ControlMethod, plain};
+use crate::control::ControlMethod;
 
 /// List, fetch or remove results that were too large for their answers.
 #[derive(Debug, clap::Args)]

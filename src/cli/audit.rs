@@ -3,11 +3,12 @@
 
 use chrono::{DateTime, Utc};
 use hivekeep_audit::{Entry, Filter, Head, entries, verify};
+use hivekeep_door_server::plain;
 use hivekeep_metrics::{MetricCount, MetricsFound, MetricsWindow};
 use serde_json::{Value, json};
 
 use super::{CliContext, CommandFailure, output};
-use crate::doors::{control::ControlMethod, plain};
+use crate::control::ControlMethod;
 
 /// Show and verify the audit log: each tool call, by whom, and what became of it.
 #[derive(Debug, clap::Args)]

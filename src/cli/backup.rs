@@ -2,6 +2,8 @@
 
 use std::{fmt::Write as _, path::PathBuf};
 
+use hivekeep_config::LoadedConfig;
+use hivekeep_door_server::codes;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_store::Journal;
 use hivekeep_workspace::backup::Contents;
@@ -9,10 +11,8 @@ use hivekeep_workspace::backup::Contents;
 use super::{CliContext, CommandFailure, output, reach::Unreachable};
 use crate::{
     backup::{self, ArchivedDisks, BackupSources, PackResult, RestoreTargets, Staging},
-    codes,
-    config::LoadedConfig,
+    control::{BackupMade, ControlMethod},
     daemon,
-    doors::control::{BackupMade, ControlMethod},
 };
 
 /// Keep a copy of the journal and the vault in a file, while the daemon runs or not.

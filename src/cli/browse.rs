@@ -6,10 +6,11 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hivekeep_door_server::plain;
 use serde_json::{Map, Value, json};
 
 use super::{CliContext, CommandFailure, call::Bar, client::Client, output};
-use crate::doors::{control::ControlMethod, plain};
+use crate::control::ControlMethod;
 
 /// Load a page in a browser of the daemon's, and print its outline or take its picture.
 ///

@@ -7,12 +7,13 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_door_server::plain;
 use hivekeep_kernel::ProgressUpdate;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::{CliContext, CommandFailure, output, reference};
-use crate::doors::{control::ControlMethod, plain};
+use crate::control::ControlMethod;
 
 /// Call a tool and print its result.
 ///
@@ -51,7 +52,7 @@ pub struct Args {
 }
 
 pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
-    let catalogue = crate::daemon::catalogue();
+    let catalogue = hivekeep_config::families::catalogue();
     let Some(name) = &args.tool else { return help() };
     let described = match catalogue.find(name) {
         Some(entry) if args.help => return Ok(output::text(&reference::explain(entry))?),

@@ -5,6 +5,8 @@ use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
 use futures::{TryStreamExt as _, stream::MapErr};
+use hivekeep_config::{ConfigProblems, ConfigSources, LoadedConfig};
+use hivekeep_door_server::lines::{LineOutcome, LineReader};
 use hyper::{Request, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -19,13 +21,7 @@ use super::{
     CommandFailure,
     reach::{DaemonReach, Unreachable},
 };
-use crate::{
-    config::{ConfigProblems, ConfigSources, LoadedConfig},
-    doors::{
-        control::{ControlMethod, ReplyBody},
-        lines::{LineOutcome, LineReader},
-    },
-};
+use crate::control::{ControlMethod, ReplyBody};
 
 // Its documentation would become the program's.
 #[derive(Debug, clap::Args)]
@@ -50,7 +46,10 @@ impl CliContext {
 
     /// The effective configuration.
     pub(super) fn load(&self) -> Result<LoadedConfig, ConfigProblems> {
-        crate::config::load(&ConfigSources::from_process(self.global.config.clone(), self.flags()))
+        hivekeep_config::load(&ConfigSources::from_process(
+            self.global.config.clone(),
+            self.flags(),
+        ))
     }
 
     fn flags(&self) -> Vec<(String, String)> {

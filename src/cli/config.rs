@@ -1,12 +1,11 @@
 //! `hivekeep config`, and `hivekeep check`: a doctor for host, folders and configuration.
 
+use hivekeep_config::LoadedConfig;
+use hivekeep_door_server::plain;
 use hivekeep_runtime::Finding;
 
 use super::{CliContext, CommandFailure, output, reach::Unreachable};
-use crate::{
-    check,
-    doors::{control::ControlMethod, plain},
-};
+use crate::check;
 
 /// Show the configuration in force, and where each value comes from.
 #[derive(Debug, clap::Args)]
@@ -26,7 +25,7 @@ pub struct Args {
 
 pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     if args.default {
-        return Ok(output::text(&crate::config::shipped())?);
+        return Ok(output::text(&hivekeep_config::shipped())?);
     }
     let loaded = context.load()?;
     for old_name in &loaded.renamed {

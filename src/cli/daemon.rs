@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{CliContext, CommandFailure, client::Client, output, reach::Unreachable};
 use crate::{
+    control::{ControlMethod, DaemonStatus},
     daemon::{self, StopMode},
-    doors::control::{ControlMethod, DaemonStatus},
 };
 
 /// Run the daemon in the foreground.

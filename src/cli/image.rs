@@ -5,6 +5,7 @@ mod kept;
 use std::{io::IsTerminal, path::PathBuf, time::Duration};
 
 use clap::Subcommand;
+use hivekeep_door_server::plain;
 use hivekeep_image::{BuildRequest, ImageName, ImageStore, KernelChoice, RebuiltPart, Suite};
 use hivekeep_oci::{Asker, ImageOptions, ImagePuller, ImageSource, PullProgress, PullRequest};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::kept::refused;
 use super::{CliContext, CommandFailure, output};
-use crate::doors::plain;
 
 /// Build, pull, list and remove the images that workspaces boot from.
 #[derive(Debug, clap::Args)]

@@ -3,16 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
+use hivekeep_config::Config;
+use hivekeep_door_server::plain;
 use hivekeep_ingest::PdfLimits;
 use hivekeep_kernel::ProgressUpdate;
 use hivekeep_model::codes;
 use serde_json::{Map, Value, json};
 
 use super::{CliContext, CommandFailure, call::Bar, client::Client, output};
-use crate::{
-    config::Config,
-    doors::{control::ControlMethod, plain},
-};
+use crate::control::ControlMethod;
 
 /// Ingest a folder or a file into a collection, to be asked with `hivekeep ask`.
 ///

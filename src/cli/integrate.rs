@@ -2,11 +2,12 @@
 
 use std::io::{self, Read};
 
+use hivekeep_door_server::parents;
 use serde_json::json;
 
 use super::{CliContext, CommandFailure, output, reach::Unreachable};
 use crate::{
-    doors::{control::ControlMethod, parents},
+    control::ControlMethod,
     integrate::{self, Client, Homes, Refused},
 };
 

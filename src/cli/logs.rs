@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_door_server::plain;
 use serde_json::Value;
 
 use super::{CliContext, CommandFailure, output};
-use crate::doors::plain;
 
 /// Show the daemon's log.
 #[derive(Debug, clap::Args)]

@@ -7,10 +7,10 @@ mod pump;
 
 use std::{fs::File, io, os::fd::AsFd, time::Duration};
 
+use hivekeep_door_server::hello::ToolNames;
 use hivekeep_kernel::SessionId;
 
 use super::{CliContext, CommandFailure};
-use crate::doors::hello::ToolNames;
 
 /// Attach an MCP client over standard input and output.
 ///

@@ -4,7 +4,7 @@ use hivekeep_kernel::ToolError;
 use serde_json::{Map, Value};
 
 use super::{CliContext, CommandFailure, call::Bar, output};
-use crate::doors::control::ControlMethod;
+use crate::control::ControlMethod;
 
 /// Show the language models: providers and their health, aliases, and what is spent.
 ///

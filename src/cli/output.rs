@@ -7,12 +7,14 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_config::ConfigProblems;
+use hivekeep_door_server::plain;
 use hivekeep_kernel::ToolError;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::reach::Unreachable;
-use crate::{config::ConfigProblems, daemon, doors::plain};
+use crate::daemon;
 
 pub(super) use hivekeep_runtime::bytes;
 

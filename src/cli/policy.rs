@@ -5,7 +5,7 @@ use hivekeep_policy::{RuleEffect, RuleOptions, RuleRow, ToolPattern};
 use serde_json::{Map, Value};
 
 use super::{CliContext, CommandFailure, output};
-use crate::doors::control::{ControlMethod, ExplainedCall, PolicyMethod};
+use crate::control::{ControlMethod, ExplainedCall, PolicyMethod};
 
 /// Explain and change who may call what.
 #[derive(Debug, clap::Args)]

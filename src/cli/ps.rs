@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use hivekeep_door_server::plain;
 use hivekeep_kernel::ActorRow;
 
 use super::{
     CliContext, CommandFailure,
     output::{self, Paint},
 };
-use crate::doors::{control::ControlMethod, plain};
+use crate::control::ControlMethod;
 
 /// Show the supervision tree as it lives.
 #[derive(Debug, clap::Args)]

@@ -12,14 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    config::DaemonFolders,
-    daemon::EXIT_ALREADY_RUNNING,
-    doors::{
-        hello::{ClientHello, DaemonWelcome, HelloReply, MAX_HELLO_BYTES},
-        lines::{BlockingLines, LineOutcome},
-    },
+use hivekeep_config::DaemonFolders;
+use hivekeep_door_server::{
+    hello::{ClientHello, DaemonWelcome, HelloReply, MAX_HELLO_BYTES},
+    lines::{BlockingLines, LineOutcome},
 };
+
+use crate::daemon::EXIT_ALREADY_RUNNING;
 
 /// Time that a daemon may take to answer a hello.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use hivekeep_door_server::codes;
 use hivekeep_kernel::ErrorCode;
 use hivekeep_registry::{Catalogue, ToolView, docs, kind, mcp_listing, mcp_tool};
 use serde_json::{Value, json};
 
 use super::{CommandFailure, output};
-use crate::codes;
 
 /// List the tools, or explain one. Works without a daemon.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub struct ToolsArgs {
 }
 
 pub(super) fn tools(args: ToolsArgs) -> Result<(), CommandFailure> {
-    let catalogue = crate::daemon::catalogue();
+    let catalogue = hivekeep_config::families::catalogue();
     if let Some(folder) = &args.write {
         return Ok(write_pages(&catalogue, folder)?);
     }

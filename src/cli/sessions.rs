@@ -1,13 +1,11 @@
 //! Sessions and credentials of clients: `hivekeep sessions` and `hivekeep credential`.
 
+use hivekeep_door_server::credentials::{CredentialRow, CredentialScope};
 use hivekeep_kernel::SessionId;
 use serde_json::Value;
 
 use super::{CliContext, CommandFailure, output};
-use crate::{
-    credentials::{CredentialRow, CredentialScope},
-    doors::control::{ControlMethod, CredentialMade},
-};
+use crate::control::{ControlMethod, CredentialMade};
 
 /// List the sessions of clients, or end one.
 #[derive(Debug, clap::Args)]

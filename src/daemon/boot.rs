@@ -4,6 +4,11 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use hivekeep_audit::AuditLog;
+use hivekeep_config::{Config, LoadedConfig, families};
+use hivekeep_door_server::{
+    DaemonServices, DoorError, StopOrder, credentials::Credentials, incoming::MessageRoom,
+    listing::ToolListing, prompts::PROMPTS, usual_view,
+};
 use hivekeep_kernel::{ActorRow, Census, Fault, Room, ToolError, entity::spawn_root};
 use hivekeep_policy::PolicyEngine;
 use hivekeep_ports::{
@@ -23,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
-    catalogue::{ListedTools, catalogue},
+    catalogue::ListedTools,
     folders::{self, DaemonLock, LockError},
     introspection::SelfKnowledge,
     logging::{self, LoggingError},
@@ -32,18 +37,7 @@ use super::{
     root::{Args, Places, Root},
     service,
 };
-use crate::{
-    backup,
-    config::{Config, LoadedConfig},
-    credentials::Credentials,
-    doors::{
-        DaemonServices, DoorError, StopOrder,
-        incoming::MessageRoom,
-        mcp::{PROMPTS, ToolListing},
-        usual_view,
-    },
-    families,
-};
+use crate::backup;
 
 /// Time that the actors may take to start, re-attaching machines included.
 const TREE_PATIENCE: Duration = Duration::from_secs(120);
@@ -339,7 +333,7 @@ impl Tree {
             rate_limits: config.registry.rate.enabled,
             closing: CancellationToken::new(),
         };
-        let own = catalogue();
+        let own = families::catalogue();
         let knowledge = SelfKnowledge::new(loaded.clone(), &own);
         let all = own.entries().map(|entry| entry.spec).collect();
         let catalogue = Arc::new(SharedCatalogue::new(own));

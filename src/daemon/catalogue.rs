@@ -6,14 +6,6 @@ use arc_swap::ArcSwap;
 use hivekeep_registry::{Catalogue, SharedCatalogue, ToolEntry, ToolView, mcp_tool};
 use hivekeep_runtime::tool_catalogue::{CataloguedTool, ToolCatalogue};
 
-use crate::families;
-
-/// The catalogue. Needs no daemon.
-pub fn catalogue() -> Catalogue {
-    // A test makes the catalogue; a program with a broken one is never built.
-    Catalogue::new(families::tools()).expect("the declarations of the tools are sound")
-}
-
 /// The catalogue as families are given it, listed once for as long as the tools are the same.
 pub(super) struct ListedTools {
     catalogue: Arc<SharedCatalogue>,
@@ -55,12 +47,13 @@ mod spellings;
 
 #[cfg(test)]
 mod tests {
+    use hivekeep_config::families::catalogue;
+    use hivekeep_door_server::listing::ToolListing;
     use hivekeep_kernel::{Effect, Layer, MessageId, codes};
     use hivekeep_registry::mcp_listing;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::doors::mcp::ToolListing;
 
     /// Whoever lost an answer is sent to a tool that is there and changes nothing.
     #[test]

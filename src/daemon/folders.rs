@@ -8,13 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hivekeep_config::DaemonFolders;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
     process::{Pid, test_kill_process},
 };
-
-use crate::config::DaemonFolders;
 
 /// The reason why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]

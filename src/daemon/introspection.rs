@@ -10,6 +10,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
+use hivekeep_config::{LoadedConfig, ProblemSource};
 use hivekeep_registry::Catalogue;
 use hivekeep_runtime::{
     Finding,
@@ -18,10 +19,7 @@ use hivekeep_runtime::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{
-    check,
-    config::{self, LoadedConfig, ProblemSource},
-};
+use crate::check;
 
 /// How long an answer of the host's check is given again: it starts programs.
 const FRESH: Duration = Duration::from_secs(30);
@@ -57,7 +55,7 @@ impl SelfKnowledge {
         Self {
             since: Instant::now(),
             tools: catalogue.entries().map(tool).collect(),
-            config_schema: config::schema(),
+            config_schema: hivekeep_config::schema(),
             config: serde_json::to_value(&loaded.config).expect("options are plain data"),
             config_set: set.collect(),
             loaded: Arc::new(loaded),
@@ -128,7 +126,6 @@ mod tests {
     use hivekeep_introspection::keys_at;
 
     use super::*;
-    use crate::daemon::catalogue;
 
     /// Paths of the keys below a path, as far as `depth`.
     fn paths(schema: &Value, path: &str, depth: usize, found: &mut Vec<String>) {
@@ -174,8 +171,8 @@ mod tests {
 
     #[test]
     fn every_key_of_every_schema_is_reached_by_a_path() {
-        let catalogue = catalogue();
-        let config = config::schema();
+        let catalogue = hivekeep_config::families::catalogue();
+        let config = hivekeep_config::schema();
         let tools = catalogue.entries().flat_map(|tool| {
             [
                 ("input", &tool.input_schema),

@@ -12,6 +12,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
 };
 
+use hivekeep_config::{LOG_FILE, LoadedConfig};
 use logroller::{LogRollerBuilder, Rotation, RotationSize};
 use serde::Serialize;
 use tracing::{
@@ -26,8 +27,6 @@ use tracing_subscriber::{
     layer::SubscriberExt,
     util::SubscriberInitExt,
 };
-
-use crate::config::{LOG_FILE, LoadedConfig};
 
 /// Lines that may wait for the disk; one more is dropped and counted.
 const LINES_WAITING: usize = 16_384;

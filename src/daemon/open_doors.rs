@@ -6,6 +6,9 @@ use std::{
 };
 
 #[cfg(feature = "full")]
+use hivekeep_door_http_api::hub::{Hub, HubAsPort};
+use hivekeep_door_server::{DaemonServices, HttpDoor};
+#[cfg(feature = "full")]
 use hivekeep_ports::HubDoor;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -16,13 +19,7 @@ use super::{
     service,
     socket::{self, Rooms, Socket},
 };
-use crate::doors::{DaemonServices, HttpDoor, control, mcp_http};
-#[cfg(feature = "full")]
-use crate::doors::{
-    e2b, http_api,
-    hub::{Hub, HubAsPort},
-    ports,
-};
+use crate::control;
 
 /// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -52,7 +49,7 @@ impl Doors {
         let inside = TaskTracker::new();
         let mut opened = Vec::new();
         if core.config.http.mcp.listener.enabled {
-            let door = mcp_http::open(core.clone(), end.clone()).await?;
+            let door = hivekeep_door_mcp::http::open(core.clone(), end.clone()).await?;
             opened.push(Opened { name: "MCP over HTTP", told: &core.mcp_http, door });
         }
         let routes = control::routes(core.clone(), end.clone());
@@ -134,17 +131,18 @@ async fn open_more<'c>(
 ) -> Result<axum::Router, Error> {
     let http = &core.config.http;
     let hub = Arc::new(Hub::new(core.clone(), inside.clone(), end.clone()));
-    let routes = http_api::routes(core.clone(), end.clone()).await?.merge(hub.routes());
+    let routes =
+        hivekeep_door_http_api::routes(core.clone(), end.clone()).await?.merge(hub.routes());
     if http.api.listener.enabled {
-        let door = http_api::open(core, routes.clone(), end.clone())?;
+        let door = hivekeep_door_http_api::open(core, routes.clone(), end.clone())?;
         opened.push(Opened { name: "HTTP API", told: &core.http_api, door });
     }
     if http.e2b.listener.enabled {
-        let door = e2b::open(core.clone(), inside.clone(), end.clone()).await?;
+        let door = hivekeep_door_e2b::open(core.clone(), inside.clone(), end.clone()).await?;
         opened.push(Opened { name: "E2B", told: &core.e2b, door });
     }
     if http.ports.listener.enabled {
-        let door = ports::open(core.clone(), inside.clone(), end.clone()).await?;
+        let door = hivekeep_door_ports::open(core.clone(), inside.clone(), end.clone()).await?;
         opened.push(Opened { name: "URLs for ports", told: &core.port_urls, door });
     }
     let hub = Arc::new(HubAsPort(hub));

@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
+use hivekeep_door_server::StopOrder;
 use sd_notify::NotifyState;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
 };
 use tokio_util::sync::CancellationToken;
-
-use crate::doors::StopOrder;
 
 /// Exit code after a second signal: 128 + SIGTERM, as shells have it.
 const EXIT_AT_ONCE: i32 = 143;

@@ -6,6 +6,13 @@ mod halves;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use axum::Router;
+use hivekeep_door_mcp as mcp;
+use hivekeep_door_server::{
+    DaemonServices, codes,
+    hello::{ClientHello, DaemonWelcome, HelloReply, MAX_HELLO_BYTES},
+    lines::{LineOutcome, LineReader},
+    seats::{ConnectionSlot, ConnectionSlots},
+};
 use hivekeep_kernel::{Door, Layer, ToolError};
 use hivekeep_registry::{OpenSession, ToolView, User};
 use tokio::{
@@ -15,14 +22,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::codes;
-use crate::doors::{
-    DaemonServices, control,
-    hello::{ClientHello, DaemonWelcome, HelloReply, MAX_HELLO_BYTES},
-    lines::{LineOutcome, LineReader},
-    mcp,
-    seats::{ConnectionSlot, ConnectionSlots},
-};
+use crate::control;
 use halves::{ReadHalf, WriteHalf};
 
 /// Pause after a failed accept, as when file descriptors have run out.

@@ -230,7 +230,7 @@ fn the_skill_is_one_of_the_open_format_and_the_hooks_call_tools_that_there_are()
     // The limits of the specification.
     assert!(name == NAME && (1..=1024).contains(&description.len()) && !description.contains(": "));
     assert!(body.lines().count() < 500);
-    let catalogue = crate::daemon::catalogue();
+    let catalogue = hivekeep_config::families::catalogue();
     let tools: Vec<_> = catalogue.entries().map(|entry| entry.name()).collect();
     let quoted = body.split('`').skip(1).step_by(2);
     let named = quoted.filter(|word| word.contains('_') && !word.contains([' ', '"', ':']));

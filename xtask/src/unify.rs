@@ -77,7 +77,8 @@ fn dependencies(packages: &[Value], root: &str) -> String {
             Some(package) => format!("path = \"../..{}\"", folder(package, root)),
             None => "workspace = true".to_owned(),
         };
-        if used == ROOT {
+        // What is left out of the demo is the selection's to choose.
+        if libraries.get(used).is_some_and(|package| package["features"].get("full").is_some()) {
             source.push_str(", default-features = false");
         }
         if !features.is_empty() {
@@ -117,7 +118,10 @@ mod tests {
         };
         let mut own = on("base", json!("dev"), &["test-util"]);
         own["path"] = json!("/c/base");
+        let mut program = package(ROOT, "lib", &[]);
+        program["features"] = json!({ "full": [] });
         let packages = [
+            program,
             package("base", "lib", &[on("tokio", Value::Null, &["full"])]),
             package("team", "lib", &[on("tokio", json!("dev"), &["test-util"]), own]),
             package("xtask", "bin", &[on("plotters", Value::Null, &["svg"])]),
@@ -126,7 +130,7 @@ mod tests {
         assert_eq!(
             dependencies(&packages, "/c"),
             "base = { path = \"../../base\", features = [\"test-util\"] }\n\
-             hivekeep = { workspace = true, default-features = false, features = [\"failpoints\"] }\n\
+             hivekeep = { path = \"../../hivekeep\", default-features = false, features = [\"failpoints\"] }\n\
              plotters = { workspace = true, features = [\"svg\"] }\n\
              team = { path = \"../../team\" }\n\
              tokio = { workspace = true, features = [\"test-util\"] }\n"

@@ -100,7 +100,7 @@ impl ListenerOptions {
     }
 }
 
-/// Family of tools. Its line in `src/families.rs` is the only mention of it in the rest of the
+/// Family of tools. Its line in `config/src/families.rs` is the only mention of it in the rest of the
 /// daemon.
 pub trait Family: 'static {
     /// Section of the configuration.

@@ -1,12 +1,12 @@
 //! Composition root interface: what a family of tools receives from the daemon and returns to it.
 //!
 //! ```text
-//! src/families.rs ── one line for each ──▶ Family
-//!                                            │ options, tools, check, instructions: no daemon needed
-//!       Daemon ──────── mount ──────────────▶│
-//!  (journal, sessions, ports …)              ▼
-//!                                         Mounted: actors below the root, targets of calls,
-//!                                                  what an ordered stop has to take down
+//! config/src/families.rs ── one line for each ──▶ Family
+//!                                                   │ options, tools, check, instructions: no daemon needed
+//!              Daemon ──────── mount ──────────────▶│
+//!         (journal, sessions, ports …)              ▼
+//!                                                Mounted: actors below the root, targets of calls,
+//!                                                         what an ordered stop has to take down
 //! ```
 //! Families are mounted in the order of the list. A family that needs another asks [`Ports`] for a
 //! trait that the other offers, and comes after it in the list.

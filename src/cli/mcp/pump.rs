@@ -8,6 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hivekeep_door_server::{
+    hello::{ClientHello, DaemonWelcome, ToolNames},
+    lines::{BlockingLines, LineOutcome},
+    plain,
+};
 use hivekeep_kernel::SessionId;
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -15,14 +20,7 @@ use super::{
     link::{Link, Sent},
     memory::{Subscription, answers, is_result},
 };
-use crate::{
-    cli::reach::{DaemonReach, Unreachable},
-    doors::{
-        hello::{ClientHello, DaemonWelcome, ToolNames},
-        lines::{BlockingLines, LineOutcome},
-        plain,
-    },
-};
+use crate::cli::reach::{DaemonReach, Unreachable};
 
 /// The longest line taken from the daemon; its tools keep their results far below.
 const MAX_DAEMON_LINE_BYTES: usize = 256 * 1024 * 1024;

@@ -9,7 +9,7 @@ use hivekeep_store::JournalEvent;
 use hivekeep_team::{Picture, Seen};
 use serde_json::Value;
 
-use crate::doors::control::TeamSnapshot;
+use crate::control::TeamSnapshot;
 
 /// Lines of what happened that are kept.
 const LINES: usize = 500;

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::board::Board;
 use crate::{
     cli::{CommandFailure, client::Client, reach::DaemonReach},
-    doors::control::{ControlMethod, TeamSnapshot},
+    control::{ControlMethod, TeamSnapshot},
 };
 
 /// Events of the daemon before the picture that are read for what happened lately.

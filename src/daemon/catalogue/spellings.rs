@@ -1,9 +1,8 @@
 //! Parameters that models spell in different ways are the same input to every tool.
 
+use hivekeep_config::families::catalogue;
 use hivekeep_registry::ToolEntry;
 use serde_json::{Map, Value, json};
-
-use super::catalogue;
 
 /// Levels of objects within objects in an input.
 const DEPTH: usize = 5;

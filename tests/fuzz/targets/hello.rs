@@ -2,13 +2,13 @@
 #![no_main]
 
 // The three files alone: all that the daemon is built from would be instrumented otherwise.
-#[path = "../../../src/doors/fuzzing.rs"]
+#[path = "../../../doors/server/src/fuzzing.rs"]
 mod fuzzing;
 #[allow(dead_code)]
-#[path = "../../../src/doors/hello.rs"]
+#[path = "../../../doors/server/src/hello.rs"]
 mod hello;
 #[allow(dead_code)]
-#[path = "../../../src/doors/line_splitter.rs"]
+#[path = "../../../doors/server/src/line_splitter.rs"]
 mod line_splitter;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::hello(bytes));

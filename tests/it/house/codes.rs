@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::{
     assert_none,
-    sources::{Source, sources},
+    sources::{Source, is_ours, sources},
 };
 
 /// Codes that are words of other things too. As text they count beside a field `code` only.
@@ -13,7 +13,6 @@ const WORDS: [&str; 4] = ["cancelled", "conflict", "host_disk_full", "internal"]
 
 /// The daemon's own Rust, without tests.
 fn production(source: &Source) -> Option<&str> {
-    let ours = source.path.starts_with("src/") || source.path.starts_with("actors/");
     let test = source.is_test()
         || ["/examples/", "/test_util", "/fake"].iter().any(|part| source.path.contains(part));
     let inline = |at: &usize| {
@@ -22,7 +21,7 @@ fn production(source: &Source) -> Option<&str> {
     };
     let mut tests = source.text.match_indices("#[cfg(test)]\n").map(|(at, _)| at);
     let end = tests.find(inline).unwrap_or(source.text.len());
-    (ours && !test).then(|| &source.text[..end])
+    (is_ours(&source.path) && !test).then(|| &source.text[..end])
 }
 
 /// The constant and the code of `NAME = "name" {`.

@@ -7,7 +7,7 @@ use syn::{Attribute, Meta, spanned::Spanned};
 
 use super::{
     assert_none,
-    sources::{Source, sources},
+    sources::{Source, is_ours, sources},
 };
 
 /// Words that begin a comment which is spoken of something else.
@@ -90,9 +90,7 @@ fn single_words(source: &Source) -> Vec<usize> {
 fn found(rule: impl Fn(&Source) -> Vec<usize>) -> Vec<String> {
     let production = |source: &&Source| {
         let path = &source.path;
-        (path.starts_with("actors/") || path.starts_with("src/"))
-            && !path.contains("/tests")
-            && !path.ends_with("tests.rs")
+        is_ours(path) && !path.contains("/tests") && !path.ends_with("tests.rs")
     };
     let mut found = Vec::new();
     for source in sources(&[".rs"]).iter().filter(production) {

@@ -31,6 +31,12 @@ const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
 const MANIFEST: &str = "hivekeep-manifest";
+const REGISTRY: &str = "hivekeep-registry";
+const SERVER: &str = "hivekeep-door-server";
+const MCP: &str = "hivekeep-door-mcp";
+const HTTP_API: &str = "hivekeep-door-http-api";
+const E2B: &str = "hivekeep-door-e2b";
+const DOOR_PORTS: &str = "hivekeep-door-ports";
 /// For tests alone.
 const TESTKIT: &str = "hivekeep-testkit";
 const SKIP: &str = "hivekeep-skip";
@@ -39,7 +45,7 @@ const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 36] = [
+const RULES: [Rule; 41] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -84,11 +90,7 @@ const RULES: [Rule; 36] = [
         house: &[KERNEL, PORTS, STORE, RUNTIME, SHELL, TESTKIT],
         others: None,
     },
-    Rule {
-        name: "hivekeep-registry",
-        house: &[KERNEL, PORTS, STORE, RUNTIME, AUDIT, POLICY],
-        others: None,
-    },
+    Rule { name: REGISTRY, house: &[KERNEL, PORTS, STORE, RUNTIME, AUDIT, POLICY], others: None },
     Rule { name: FS, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, FS], others: None },
     Rule { name: OCI, house: &[KERNEL, IMAGE, FS], others: None },
@@ -144,6 +146,57 @@ const RULES: [Rule; 36] = [
         others: None,
     },
     Rule { name: TESTKIT, house: &[KERNEL, PORTS, STORE, RUNTIME], others: None },
+    Rule {
+        name: SERVER,
+        house: &[AUDIT, CONFIG, FS, KERNEL, POLICY, PORTS, REGISTRY, RUNTIME, STORE],
+        others: None,
+    },
+    Rule {
+        name: MCP,
+        house: &[CONFIG, FS, KERNEL, POLICY, PORTS, REGISTRY, RUNTIME, SERVER],
+        others: None,
+    },
+    Rule {
+        name: HTTP_API,
+        house: &[
+            AUDIT,
+            CONFIG,
+            KERNEL,
+            POLICY,
+            PORTS,
+            REGISTRY,
+            RUNTIME,
+            SERVER,
+            STORE,
+            "hivekeep-artifact",
+            "hivekeep-hub",
+        ],
+        others: None,
+    },
+    Rule {
+        name: E2B,
+        house: &[
+            CONFIG,
+            IMAGE,
+            KERNEL,
+            LINK,
+            MACHINE,
+            OCI,
+            PORTS,
+            REGISTRY,
+            RUNTIME,
+            SERVER,
+            "hivekeep-command",
+            "hivekeep-files",
+            "hivekeep-workspace",
+        ],
+        others: None,
+    },
+    Rule {
+        name: DOOR_PORTS,
+        house: &[CONFIG, KERNEL, PORTS, RUNTIME, SERVER, STORE],
+        others: None,
+    },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },
     Rule { name: "hivekeep-bare-browser", house: &[], others: None },
@@ -160,18 +213,20 @@ const ACTOR: Rule =
 const UNIFY: &str = "hivekeep-unify";
 /// The package that wires everything.
 const ROOT: &str = "hivekeep";
+/// The list of families with their sections: it uses all of them, and doors use it.
+const CONFIG: &str = "hivekeep-config";
 
 /// What only some may use, in what they ship.
 const ONLY_IN: [(&str, &[&str]); 13] = [
     ("sled", &[STORE, BASELINES]),
-    ("rmcp", &[ROOT, MCP_CLIENT, BASELINES, "hivekeep-source"]),
-    ("axum", &[ROOT, BASELINES]),
+    ("rmcp", &[ROOT, SERVER, MCP, MCP_CLIENT, BASELINES, "hivekeep-source"]),
+    ("axum", &[SERVER, MCP, HTTP_API, E2B, DOOR_PORTS, BASELINES]),
     ("model2vec-rs", &["hivekeep-ingest"]),
     ("notify", &["hivekeep-ingest"]),
     ("pdf-extract", &["hivekeep-ingest"]),
-    ("clap", &[ROOT, "xtask"]),
+    ("clap", &[ROOT, SERVER, "xtask"]),
     ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser", BASELINES]),
-    ("governor", &[ROOT, "hivekeep-team"]),
+    ("governor", &[SERVER, "hivekeep-team"]),
     ("postcard", &[PROTOCOL, FILE_ENGINE, "hivekeep-ingest"]),
     ("chromiumoxide", &["hivekeep-bare-browser"]),
     ("fast-socks5", &["hivekeep-browser"]),
@@ -187,7 +242,7 @@ fn broken(name: &str, dependency: &Value) -> Option<String> {
     }
     let used = dependency["name"].as_str()?;
     let (house, shipped) = (!dependency["path"].is_null(), dependency["kind"] != "dev");
-    if house && name != ROOT {
+    if house && ![ROOT, CONFIG].contains(&name) {
         let rule = RULES.iter().find(|rule| rule.name == name).unwrap_or(&ACTOR);
         // Examples and tests may use the crate's own test utilities by its name; all tests may skip,
         // and replay what fuzzing found.
@@ -230,6 +285,8 @@ fn an_actor_on_another_actor_is_seen() {
     assert!(broken("hivekeep-team", &on("hivekeep-workspace", Some("actors/workspace"))).is_some());
     assert!(broken("hivekeep-team", &on("hivekeep-store", Some("actors/store"))).is_none());
     assert!(broken("hivekeep-swarm", &on("hivekeep-team", Some("actors/team"))).is_some());
+    assert!(broken(MCP, &on(ROOT, Some("."))).is_some());
+    assert!(broken(MCP, &on(E2B, Some("doors/e2b"))).is_some());
     for kit in [(TESTKIT, "actors/testkit"), (SKIP, "tests/skip")] {
         assert!(broken("hivekeep-swarm", &on(kit.0, Some(kit.1))).is_some());
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{
     assert_none,
-    sources::{packages, root, sources},
+    sources::{is_ours, packages, root, sources},
 };
 
 const LICENCE: &str = "MIT OR Apache-2.0";
@@ -75,11 +75,15 @@ fn times(page: &str, cell: &str) -> usize {
 fn every_crate_is_on_its_page_and_on_its_side() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
     let (architecture, actors, list) =
-        (read("docs/architecture.md"), read("actors/README.md"), read("src/families.rs"));
+        (read("docs/architecture.md"), read("actors/README.md"), read("config/src/families.rs"));
     let (platform, families) = actors.split_once("**Families**").expect("a line between them");
     let code = sources(&[".rs"]);
     let mut findings = Vec::new();
     for folder in folders() {
+        let beside = ["tests/", "xtask"].iter().any(|start| folder.starts_with(start));
+        if !beside && !is_ours(&format!("{folder}/")) {
+            findings.push(format!("tests/it/house/sources.rs: no rule reads {folder}"));
+        }
         if times(&architecture, &folder) != 1 {
             findings.push(format!("docs/architecture.md: a row for {folder}"));
         }
@@ -98,7 +102,7 @@ fn every_crate_is_on_its_page_and_on_its_side() {
         }
         let listed = list.contains(&format!(": hivekeep_{}::", name.replace("workspace/", "")));
         if has("\nimpl Family for ") != listed {
-            findings.push(format!("src/families.rs: {name} is listed: {listed}"));
+            findings.push(format!("config/src/families.rs: {name} is listed: {listed}"));
         }
     }
     assert_none("a crate is named where crates are", &findings);

@@ -18,6 +18,14 @@ pub(super) fn sources(endings: &[&str]) -> Vec<Source> {
     found
 }
 
+/// Folders with the daemon's own code. Rules for it read all of them.
+const OURS: [&str; 4] = ["actors/", "config/", "doors/", "src/"];
+
+/// Whether a file below the root is the daemon's own, and none of its tests' or of what builds it.
+pub(super) fn is_ours(path: &str) -> bool {
+    OURS.iter().any(|folder| path.starts_with(folder))
+}
+
 /// What cargo says of the workspace's packages; needs no network.
 pub(super) fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))

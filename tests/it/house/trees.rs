@@ -2,7 +2,10 @@
 
 use regex::Regex;
 
-use super::{assert_none, sources::sources};
+use super::{
+    assert_none,
+    sources::{is_ours, sources},
+};
 
 /// `std`'s recurses, with a descriptor a level: whoever makes a deep tree ends the daemon.
 #[test]
@@ -32,8 +35,9 @@ fn a_path_is_made_durable_by_the_crate_for_it() {
     let opened = Regex::new(r"File::open\([^;]*sync_(all|data)\(").expect("a pattern");
     let code = sources(&[".rs"]);
     let shipped = code.iter().filter(|source| {
-        let host = source.path.starts_with("src/") || source.path.starts_with("actors/");
-        host && !source.is_test() && !OWN.iter().any(|own| source.path.starts_with(own))
+        is_ours(&source.path)
+            && !source.is_test()
+            && !OWN.iter().any(|own| source.path.starts_with(own))
     });
     let found = shipped.filter(|source| opened.is_match(&source.text));
     let found: Vec<_> = found.map(|source| source.path.clone()).collect();

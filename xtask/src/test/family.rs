@@ -18,7 +18,7 @@ use crate::steps::{StepOutcome, passed};
 const TEMPLATE: &str = "tests/family";
 const CRATE: &str = "actors/counter";
 /// Each file outside of the crate, and each line with the one that it stands behind.
-const EDITS: [(&str, &[(&str, &str)]); 2] = [
+const EDITS: [(&str, &[(&str, &str)]); 3] = [
     (
         "Cargo.toml",
         &[
@@ -27,11 +27,14 @@ const EDITS: [(&str, &[(&str, &str)]); 2] = [
                 "hivekeep-vault = { path = \"actors/vault\" }\n",
                 "hivekeep-counter = { path = \"actors/counter\" }\n",
             ),
-            ("hivekeep-volume.workspace = true\n", "hivekeep-counter.workspace = true\n"),
         ],
     ),
     (
-        "src/families.rs",
+        "config/Cargo.toml",
+        &[("hivekeep-volume.workspace = true\n", "hivekeep-counter.workspace = true\n")],
+    ),
+    (
+        "config/src/families.rs",
         &[(
             "            team: hivekeep_team::TeamFamily,\n",
             "            /// Counters.\n            counter: hivekeep_counter::CounterFamily,\n",

@@ -22,10 +22,19 @@ const NO_PACKAGES: [&str; 3] = [UNIFY, BENCH_ONLY, "xtask-launcher"];
 
 /// Modules of tests/it that a change of a package calls for, beside the rules, the contract and the
 /// command line.
-const MODULES: [(&str, &str); 16] = [
+const MODULES: [(&str, &str); 22] = [
     ("hivekeep-artifact", "artifacts"),
     ("hivekeep-audit", "audit"),
     ("hivekeep-browser", "browser"),
+    ("hivekeep-config", "daemon|home|http"),
+    ("hivekeep-door-e2b", "e2b"),
+    ("hivekeep-door-http-api", "approvals|audit|http_api|hub"),
+    ("hivekeep-door-mcp", "attach|http|mcp|prompts|resources|rounds|sessions|tasks|toolsets|wire"),
+    ("hivekeep-door-ports", "http"),
+    (
+        "hivekeep-door-server",
+        "approvals|attach|audit|daemon|e2b|http|http_api|hub|mcp|pressure|sessions|wire",
+    ),
     ("hivekeep-hub", "hub"),
     ("hivekeep-ingest", "knowledge"),
     ("hivekeep-kernel", "daemon|prompts|resources"),

@@ -3,11 +3,13 @@ use std::{
     os::unix::net::{UnixListener, UnixStream},
 };
 
+use hivekeep_config::DaemonFolders;
+use hivekeep_door_server::hello::{DaemonWelcome, HelloReply};
 use hivekeep_kernel::{TeamId, ToolError};
 use serde_json::json;
 
 use super::*;
-use crate::{cli::client::tests::reach, doors::control::ReplyBody};
+use crate::{cli::client::tests::reach, control::ReplyBody};
 
 /// A daemon that shows a team of nobody and tells no events of it.
 fn deaf(listener: &UnixListener) {
