@@ -13,6 +13,7 @@ mod figures;
 mod fuzz;
 mod guest;
 mod image;
+mod mutants;
 mod repo;
 mod setup;
 mod soak;
@@ -52,6 +53,8 @@ enum Command {
     Bench(bench::Bench),
     /// Fuzz the parsers that meet a guest, a client or a file from outside
     Fuzz(fuzz::Fuzz),
+    /// Make faults in the platform's crates, and count those that their tests see
+    Mutants(mutants::Mutants),
     /// Work for an hour, and see that the daemon holds no more at the end
     Soak(soak::Soak),
     /// Try to get out of each kind of wall, and print what holds and by what
@@ -98,6 +101,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Demo(demo) => demo.run(&repo),
         Command::Bench(bench) => bench.run(&repo),
         Command::Fuzz(fuzz) => fuzz.run(&repo),
+        Command::Mutants(mutants) => mutants.run(&repo),
         Command::Soak(soak) => soak.run(&repo),
         Command::Containment(containment) => containment.run(&repo),
         Command::Upgrade(upgrade) => upgrade.run(&repo),

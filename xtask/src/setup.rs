@@ -61,6 +61,12 @@ pub(crate) fn tools(shell: &Shell) -> Result<()> {
     tools::missing(shell).iter().try_for_each(|tool| tool.install(shell))
 }
 
+/// Installs what makes mutants, which takes minutes and which only a night and a person ask for.
+pub(crate) fn for_mutants(shell: &Shell) -> Result<()> {
+    tools(shell)?;
+    if tools::MUTANTS.present(shell) { Ok(()) } else { tools::MUTANTS.install(shell) }
+}
+
 /// Installs packages and cargo subcommands. Who is not root gets the subcommands at least.
 pub(crate) fn for_testing(repo: &Repo) -> Result<()> {
     let packages = packages(&repo.shell);

@@ -13,8 +13,8 @@ use crate::repo::cargo_home;
 pub(super) struct Tool {
     pub(super) name: &'static str,
     version: &'static str,
-    /// SHA-256 of the wheel `astral-dev-toolchain-cargo-NAME` for x86-64.
-    wheel_sha256: &'static str,
+    /// SHA-256 of the wheel `astral-dev-toolchain-cargo-NAME` for x86-64, where there is one.
+    wheel_sha256: Option<&'static str>,
     /// What its compilation leaves out.
     features: &'static [&'static str],
     pub(super) purpose: &'static str,
@@ -24,7 +24,7 @@ const TOOLS: [Tool; 2] = [
     Tool {
         name: "nextest",
         version: "0.9.143",
-        wheel_sha256: "a58a0dafb1d6a54b4e80b837a7cbcf2999b2dfd133eb6261b3d61c714b295c81",
+        wheel_sha256: Some("a58a0dafb1d6a54b4e80b837a7cbcf2999b2dfd133eb6261b3d61c714b295c81"),
         // Without the self-updater it needs half the crates.
         features: &["--no-default-features", "--features", "default-no-update"],
         purpose: "the tests",
@@ -32,11 +32,19 @@ const TOOLS: [Tool; 2] = [
     Tool {
         name: "deny",
         version: "0.20.2",
-        wheel_sha256: "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
+        wheel_sha256: Some("ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee"),
         features: &[],
         purpose: "licences",
     },
 ];
+
+pub(super) const MUTANTS: Tool = Tool {
+    name: "mutants",
+    version: "27.1.0",
+    wheel_sha256: None,
+    features: &[],
+    purpose: "mutants",
+};
 
 /// Subcommands that cargo does not find.
 pub(super) fn missing(shell: &Shell) -> Vec<&'static Tool> {
@@ -44,7 +52,7 @@ pub(super) fn missing(shell: &Shell) -> Vec<&'static Tool> {
 }
 
 impl Tool {
-    fn present(&self, shell: &Shell) -> bool {
+    pub(super) fn present(&self, shell: &Shell) -> bool {
         let name = self.name;
         let asked = cmd!(shell, "cargo {name} --version").quiet().ignore_stdout().ignore_stderr();
         asked.run().is_ok()
@@ -54,18 +62,20 @@ impl Tool {
         let Self { name, version, .. } = *self;
         println!("installing cargo-{name} {version}");
         let folder = cargo_home()?.join("bin");
-        let Err(why) = self.wheel(shell, &folder) else { return Ok(()) };
-        println!("{why:#}\ncompiling cargo-{name} {version}: some minutes, once");
+        if let Some(sha256) = self.wheel_sha256 {
+            let Err(why) = self.wheel(shell, sha256, &folder) else { return Ok(()) };
+            println!("{why:#}");
+        }
+        println!("compiling cargo-{name} {version}: some minutes, once");
         self.compile(shell).with_context(|| format!("cargo-{name} could not be installed"))
     }
 
     /// Takes the program out of its wheel and puts it beside cargo's other programs.
-    fn wheel(&self, shell: &Shell, folder: &Path) -> Result<()> {
-        let Self { name, version, wheel_sha256, .. } = *self;
+    fn wheel(&self, shell: &Shell, sha256: &str, folder: &Path) -> Result<()> {
+        let Self { name, version, .. } = *self;
         let scratch = shell.create_temp_dir()?;
         let (python, pins) = (scratch.path().join("python"), scratch.path().join("pins.txt"));
-        let pin =
-            format!("astral-dev-toolchain-cargo-{name}=={version} --hash=sha256:{wheel_sha256}\n");
+        let pin = format!("astral-dev-toolchain-cargo-{name}=={version} --hash=sha256:{sha256}\n");
         fs::write(&pins, pin)?;
         cmd!(shell, "python3 -m venv {python}").quiet().run()?;
         let pip = python.join("bin/pip");
@@ -110,9 +120,8 @@ mod tests {
     #[test]
     fn a_wheel_with_another_hash_is_not_installed() {
         let folder = tempfile::tempdir().unwrap();
-        let other = TOOLS[0].wheel_sha256;
-        let tool = Tool { wheel_sha256: other, ..TOOLS[1] };
-        assert!(tool.wheel(&Shell::new().unwrap(), folder.path()).is_err());
+        let other = TOOLS[0].wheel_sha256.unwrap();
+        assert!(TOOLS[1].wheel(&Shell::new().unwrap(), other, folder.path()).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -13,7 +13,7 @@ use super::{before_the_build, build, checks, documents, family, lane, outside, p
 use crate::demo::Demo;
 use crate::repo::Repo;
 use crate::steps::Steps;
-use crate::{fuzz, soak, upgrade};
+use crate::{fuzz, mutants, soak, upgrade};
 
 /// Time that the soak test works.
 const SOAK: Duration = Duration::from_mins(60);
@@ -31,7 +31,8 @@ pub(crate) enum Night {
     /// Ten minutes for each fuzz target, then an hour of the soak test, alone
     Soak,
     /// All versions of clients of others with sandboxes and machines, real models, 10,000 generated
-    /// cases, root file systems, rustdoc, a build and lints without clippy in the compiler's place, the demo
+    /// cases, root file systems, rustdoc, a build and lints without clippy in the compiler's place, a share of
+    /// the mutants, the demo
     Others,
 }
 
@@ -88,6 +89,7 @@ impl Night {
                 });
                 steps.run("rustdoc", || checks::rustdoc(repo));
                 steps.run("plain", || checks::plain_build(repo));
+                steps.run("mutants", || mutants::nightly(repo));
                 // The last: it leaves no daemon where the others look for one.
                 steps.run("demo", || {
                     ensure!(built, "guest or build failed");
