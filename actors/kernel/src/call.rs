@@ -317,7 +317,83 @@ impl ReceiptPad {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering::SeqCst},
+        time::Duration,
+    };
+
     use super::*;
+
+    fn cx(limit: Duration) -> CallCx {
+        let cancel = CancellationToken::new();
+        CallCx::internal(SessionId::new(), limit, cancel, tracing::Span::none())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_ends_with_its_call() {
+        let cx = cx(Duration::from_secs(5));
+        assert_eq!((cx.remaining(), cx.door), (Duration::from_secs(5), Door::Internal));
+        assert_eq!(cx.guard(async { Ok(3) }).await, Ok(3));
+        let never = || std::future::pending::<Result<(), ToolError>>();
+        assert_eq!(cx.guard(never()).await.unwrap_err().code, "deadline_exceeded");
+        assert_eq!(cx.remaining(), Duration::ZERO);
+        cx.cancel.cancel();
+        assert_eq!(cx.guard(never()).await.unwrap_err().code, "cancelled");
+    }
+
+    #[test]
+    fn progress_is_wanted_as_long_as_somebody_hears_it() {
+        assert!(!Progress::default().wanted());
+        let (progress, mut heard) = Progress::channel(1);
+        assert!(progress.wanted());
+        progress.report(1.0, Some(2.0), "half");
+        progress.report(2.0, Some(2.0), "lost: the channel is full");
+        let half = ProgressUpdate { done: 1.0, total: Some(2.0), message: "half".to_owned() };
+        assert_eq!((heard.try_recv().ok(), heard.try_recv().ok()), (Some(half), None));
+        drop(heard);
+        assert!(!progress.wanted());
+    }
+
+    #[test]
+    fn a_permit_is_given_back_where_there_is_one() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let permit = AdmissionPermit::new(move || {
+            counted.fetch_add(1, SeqCst);
+        });
+        permit.give_back();
+        AdmissionPermit::default().give_back();
+        assert_eq!(count.load(SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_told_once_and_one_that_is_lost_says_what_may_be_done() {
+        let tool = crate::tool::tests::TOOL;
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let responder = || {
+            let (caller, answer) = oneshot::channel();
+            let told = told.clone();
+            let ended = move |outcome: &CallResult| told.lock().unwrap().push(outcome.clone());
+            (Responder::new(&tool, caller, ended), answer)
+        };
+        let (kept, answer) = responder();
+        kept.answer(Ok(Value::from(1)));
+        assert_eq!(answer.await.unwrap(), Ok(Value::from(1)));
+        for (begun, outcome) in [(false, "nothing_done"), (true, "unknown")] {
+            let (mut broken, answer) = responder();
+            if begun {
+                broken.begin();
+            }
+            drop(broken);
+            let lost = answer.await.unwrap().unwrap_err();
+            assert_eq!(
+                (lost.code.as_ref(), &lost.details["outcome"]),
+                ("actor_unavailable", &outcome.into())
+            );
+            assert!(lost.message.starts_with("files "), "{lost}");
+        }
+        assert_eq!(told.lock().unwrap().len(), 3);
+    }
 
     #[tokio::test]
     async fn only_a_signed_receipt_says_yes() {

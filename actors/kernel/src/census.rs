@@ -242,6 +242,69 @@ impl Census {
 mod tests {
     use super::*;
 
+    fn row(census: &Census) -> ActorRow {
+        census.rows().into_iter().next().expect("one")
+    }
+
+    #[test]
+    fn a_row_tells_what_an_actor_did() {
+        let census = Census::default();
+        let one = census.probe("parent/it", "thing", RestartPolicy::ENTITY);
+        assert_eq!((one.name(), one.path(), one.depth()), ("it", "parent/it", 0));
+        assert_eq!(one.policy(), RestartPolicy::ENTITY);
+        assert_eq!(census.probe("it", "thing", RestartPolicy::ENTITY).name(), "it");
+        (0..5).for_each(|_| one.sent());
+        one.took();
+        one.unsent(2);
+        let told = row(&census);
+        assert_eq!((told.kind.as_str(), told.state.as_str()), ("thing", "starting"));
+        assert_eq!((told.mailbox, told.handled, told.restarts), (2, 1, 0));
+        assert_eq!((told.last_error, told.machine_memory_bytes), (None, None));
+        one.unsent(9);
+        assert_eq!(one.depth(), 0, "never below none");
+        one.sent();
+        one.emptied();
+        one.set_error("it broke");
+        one.set_machine_memory(1);
+        one.restarting();
+        let told = row(&census);
+        assert_eq!((told.mailbox, told.restarts, told.state.as_str()), (0, 1, "restarting"));
+        assert_eq!(
+            (told.last_error.as_deref(), told.machine_memory_bytes),
+            (Some("it broke"), Some(1))
+        );
+    }
+
+    #[test]
+    fn a_state_of_its_own_outlasts_a_start_and_a_detail_is_of_what_runs() {
+        let census = Census::default();
+        let one = census.probe("it", "thing", RestartPolicy::ENTITY);
+        one.set_detail(|| Some("three waiting".to_owned()));
+        for before in ["starting", "restarting", "stopped", GAVE_UP] {
+            one.set_state(before);
+            assert_eq!((row(&census).state.as_str(), one.gave_up()), (before, before == GAVE_UP));
+            one.started();
+            assert_eq!(row(&census).state, "running, three waiting", "after {before}");
+        }
+        one.set_state("degraded");
+        one.started();
+        assert_eq!(row(&census).state, "degraded");
+        one.set_state("running");
+        one.set_detail(|| None);
+        assert_eq!(row(&census).state, "running");
+    }
+
+    #[test]
+    fn time_counts_from_the_last_start() {
+        let census = Census::default();
+        let one = census.probe("it", "thing", RestartPolicy::ENTITY);
+        std::thread::sleep(std::time::Duration::from_millis(40));
+        assert!(row(&census).uptime_ms >= 40 && one.age().as_millis() >= 40);
+        one.started();
+        let up = u128::from(row(&census).uptime_ms);
+        assert!(up + 40 <= one.age().as_millis(), "{up}");
+    }
+
     #[test]
     fn a_place_is_known_as_long_as_its_probe_is_held() {
         let census = Census::default();

@@ -273,24 +273,35 @@ mod tests {
         }
     }
 
+    /// Message to the parent.
+    enum Told {
+        Stop(&'static str),
+        Kill(&'static str),
+        Count(tokio::sync::oneshot::Sender<(usize, bool)>),
+    }
+
     struct Parent(Children, mpsc::UnboundedSender<ChildOutcome>);
     #[derive(Clone)]
     struct ParentArgs {
         census: Census,
-        policy: RestartPolicy,
         worker: Address<Order>,
         starts: mpsc::UnboundedSender<&'static str>,
         outcomes: mpsc::UnboundedSender<ChildOutcome>,
     }
     impl Entity for Parent {
-        type Msg = ();
+        type Msg = Told;
         type Args = ParentArgs;
-        async fn start(args: ParentArgs, me: Context<()>) -> Result<Self, Fault> {
+        async fn start(args: ParentArgs, me: Context<Told>) -> Result<Self, Fault> {
             let mut children = Children::new("parent", args.census, me.cell);
-            children.start::<Worker>("worker", args.policy, &args.worker, args.starts)?;
+            children.start_at::<Worker>(&args.worker, args.starts)?;
             Ok(Self(children, args.outcomes))
         }
-        fn handle(&mut self, (): ()) -> Result<(), Fault> {
+        fn handle(&mut self, told: Told) -> Result<(), Fault> {
+            match told {
+                Told::Stop(name) => self.0.stop(name, "the parent was told to"),
+                Told::Kill(name) => self.0.kill(name),
+                Told::Count(reply) => drop(reply.send((self.0.len(), self.0.is_empty()))),
+            }
             Ok(())
         }
         fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
@@ -301,6 +312,7 @@ mod tests {
 
     struct Scene {
         census: Census,
+        parent: Address<Told>,
         worker: Address<Order>,
         starts: mpsc::UnboundedReceiver<&'static str>,
         outcomes: mpsc::UnboundedReceiver<ChildOutcome>,
@@ -316,13 +328,12 @@ mod tests {
         let worker = Address::vacant(census.probe("parent/worker", "worker", policy));
         let args = ParentArgs {
             census: census.clone(),
-            policy,
             worker: worker.clone(),
             starts: starts_in,
             outcomes: outcomes_in,
         };
         let (_, ended) = spawn_root::<Parent>(&parent, args).await.expect("spawns");
-        Scene { census, worker, starts, outcomes, ended }
+        Scene { census, parent, worker, starts, outcomes, ended }
     }
 
     async fn send(scene: &mut Scene, order: fn() -> Order) {
@@ -357,6 +368,31 @@ mod tests {
         send(&mut scene, || Order::StopSelf).await;
         let gone = ChildOutcome::Gone { name: "worker".to_owned(), failure: None };
         assert_eq!(scene.outcomes.recv().await, Some(gone));
+    }
+
+    #[tokio::test]
+    async fn a_parent_stops_its_children_and_a_killed_one_comes_back() {
+        let mut scene = scene(QUICK).await;
+        let count = |scene: &Scene| {
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            scene.parent.send(Told::Count(reply)).expect("it lives");
+            async { answer.await.expect("an answer") }
+        };
+        let tell = |scene: &Scene, told| scene.parent.send(told).expect("it lives");
+        assert_eq!(scene.starts.recv().await, Some("started"));
+        tell(&scene, Told::Stop("another"));
+        tell(&scene, Told::Kill("another"));
+        assert_eq!(count(&scene).await, (1, false));
+        tell(&scene, Told::Kill("worker"));
+        let (name, reason) = ("worker".to_owned(), "killed".to_owned());
+        let back = ChildOutcome::Restarting { name: name.clone(), reason };
+        assert_eq!(scene.outcomes.recv().await, Some(back));
+        assert_eq!(scene.starts.recv().await, Some("started"));
+        tell(&scene, Told::Stop("worker"));
+        let gone = ChildOutcome::Gone { name, failure: None };
+        assert_eq!(scene.outcomes.recv().await, Some(gone));
+        assert_eq!(count(&scene).await, (0, true));
+        assert_eq!([join("", "a"), join("b", "a")], ["a", "b/a"]);
     }
 
     #[tokio::test]

@@ -231,6 +231,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_is_of_its_code_and_says_what_comes_next() {
+        let missing =
+            ToolError::not_found(Layer::Store, codes::NAME_TAKEN, "file", &"x".repeat(90));
+        assert_eq!(missing.message, format!("there is no file `{}`", "x".repeat(80)));
+        assert!(missing.is(codes::NAME_TAKEN) && !missing.is(codes::INTERNAL));
+        assert!(missing.is_any(&[codes::INTERNAL, codes::NAME_TAKEN]));
+        assert!(!missing.is_any(&[codes::INTERNAL]) && !missing.is_any(&[]));
+        assert_eq!(missing.to_text(), format!("name_taken: {}", missing.message));
+        for (error, code, retryable) in [
+            (ToolError::not_owner(), codes::NOT_OWNER, false),
+            (ToolError::invalid("x"), codes::INVALID_INPUT, false),
+            (ToolError::internal("x"), codes::INTERNAL, false),
+            (ToolError::cancelled(), codes::CANCELLED, false),
+            (ToolError::daemon_stopping(), codes::DAEMON_STOPPING, true),
+            (ToolError::deadline(Layer::Guest, 3), codes::DEADLINE_EXCEEDED, true),
+        ] {
+            assert!(error.is(code) && error.retryable == retryable, "{error:?}");
+        }
+        assert_eq!(ToolError::deadline(Layer::Guest, 3).details["deadline_secs"], 3);
+    }
+
+    #[test]
     fn an_error_reads_back_from_json_whole() {
         let error = ToolError::new(Layer::Rate, codes::RATE_LIMITED, "too fast")
             .next("wait")

@@ -235,6 +235,37 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_bounded_and_what_is_told_is_in_the_schema() {
+        let text = FormField::text("it");
+        assert_eq!(text.takes(&"x".repeat(64 * 1024).into()), Ok(()));
+        assert!(text.takes(&"x".repeat(64 * 1024 + 1).into()).is_err());
+        let (title, description) = (Some("T".to_owned()), Some("D".to_owned()));
+        let told = FormField { title, description, optional: true, ..text };
+        let expected = json!({ "type": "object", "required": [],
+            "properties": { "it": { "type": "string", "title": "T", "description": "D" } } });
+        assert_eq!(form_schema(&[told]), expected);
+        for (kind, options, schema) in [
+            (FieldKind::Integer, &[][..], json!({ "type": "integer" })),
+            (FieldKind::Number, &[], json!({ "type": "number" })),
+            (FieldKind::Boolean, &[], json!({ "type": "boolean" })),
+            (FieldKind::Choice, &["a"], json!({ "type": "string", "enum": ["a"] })),
+            (
+                FieldKind::Choices,
+                &["a"],
+                json!({ "type": "array", "items": { "type": "string", "enum": ["a"] } }),
+            ),
+        ] {
+            assert_eq!(field(kind, options, None).schema(), schema);
+        }
+        let mut one = field(FieldKind::Choice, &["a"], None);
+        one.options[0].title = Some("A".to_owned());
+        let pairs = json!([{ "const": "a", "title": "A" }]);
+        assert_eq!(one.schema(), json!({ "type": "string", "oneOf": pairs }));
+        assert!(one.takes(&json!("A")).is_err() && one.takes(&json!("a")).is_ok());
+        assert!(field(FieldKind::Integer, &[], None).takes(&json!(u64::MAX)).is_ok());
+    }
+
+    #[test]
     fn options_with_titles_are_written_as_pairs() {
         let mut one = field(FieldKind::Choices, &["a", "b"], Some(json!(["a"])));
         one.options[0].title = Some("First".to_owned());

@@ -260,6 +260,9 @@ mod tests {
         assert!(id.to_string().parse::<SessionId>().is_err());
         let json = serde_json::to_string(&id).expect("serialises");
         assert_eq!(serde_json::from_str::<WorkspaceId>(&json).expect("reads back"), id);
+        assert_eq!(format!("ws_{}", id.uuid().simple()), id.to_string());
+        let schema = schemars::schema_for!(WorkspaceId);
+        assert_eq!(schema.as_value()["pattern"], "^ws_[0-9a-f]{32}$");
     }
 
     #[test]

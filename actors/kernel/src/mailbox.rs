@@ -134,3 +134,67 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Census, Context, Entity, Fault, RestartPolicy, entity::spawn_root};
+
+    enum Asked {
+        Answer(oneshot::Sender<u32>),
+        Drop(oneshot::Sender<u32>),
+        Keep(oneshot::Sender<u32>),
+        Stop,
+    }
+
+    /// Answers, or not.
+    struct Oracle(Context<Asked>, Vec<oneshot::Sender<u32>>);
+
+    impl Entity for Oracle {
+        type Msg = Asked;
+        type Args = ();
+
+        async fn start((): (), me: Context<Asked>) -> Result<Self, Fault> {
+            Ok(Self(me, Vec::new()))
+        }
+
+        fn handle(&mut self, asked: Asked) -> Result<(), Fault> {
+            match asked {
+                Asked::Answer(reply) => drop(reply.send(7)),
+                Asked::Drop(reply) => drop(reply),
+                Asked::Keep(reply) => self.1.push(reply),
+                Asked::Stop => self.0.stop("it was told to"),
+            }
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_question_is_answered_or_says_why_not() {
+        let address =
+            Address::vacant(Census::default().probe("oracle", "oracle", RestartPolicy::TEMPORARY));
+        let (long, short) = (Duration::from_secs(60), Duration::from_millis(30));
+        let path = || "oracle".to_owned();
+        let vacant = AskError::Unavailable(ActorUnavailable { path: path(), state: "not running" });
+        assert!(!address.is_occupied());
+        assert_eq!(address.ask(long, Asked::Answer).await, Err(vacant.clone()));
+        let (_, ended) = spawn_root::<Oracle>(&address, ()).await.expect("spawns");
+        assert!(address.is_occupied());
+        assert_eq!(address.ask(long, Asked::Answer).await, Ok(7));
+        assert_eq!(address.ask(long, Asked::Drop).await, Err(AskError::Dropped(path())));
+        let late = AskError::Deadline { path: path(), waited_ms: 30 };
+        assert_eq!(address.ask(short, Asked::Keep).await, Err(late));
+        assert_eq!(address.probe().depth(), 0);
+        // Another actor that was there before is gone; this one stays.
+        address.vacate(ractor::ActorId::Local(u64::MAX));
+        assert!(address.is_occupied());
+        address.send(Asked::Stop).expect("it is there");
+        ended.await.expect("it ends");
+        assert_eq!(address.ask(long, Asked::Answer).await, Err(vacant.clone()));
+        assert!(!address.is_occupied());
+        let told = ToolError::from(vacant);
+        assert!(
+            told.is(codes::ACTOR_UNAVAILABLE) && told.retryable && told.retry_after_ms == Some(500)
+        );
+    }
+}

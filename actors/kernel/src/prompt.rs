@@ -91,3 +91,42 @@ pub trait ClientPrompt: fmt::Debug + Send + Sync {
     /// [`repeats`](Self::repeats) the call is given it back for the next round.
     fn used(&self, _: ApprovalId) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_one_that_the_question_has_room_for() {
+        let takes = |several: bool, free_text: bool, selected: &[usize], text: Option<&str>| {
+            let options = vec!["a".to_owned(), "b".to_owned()];
+            let question = UserQuestion {
+                options,
+                multi_select: several,
+                free_text,
+                ..UserQuestion::default()
+            };
+            let text = text.map(str::to_owned);
+            question.takes(&UserReply { selected: selected.to_vec(), text, ..UserReply::default() })
+        };
+        assert_eq!(takes(false, false, &[], None), Ok(()), "skipped");
+        assert_eq!(takes(false, false, &[1], None), Ok(()));
+        assert!(takes(true, true, &[2], None).unwrap_err().contains("2 options"));
+        assert_eq!(takes(true, false, &[0, 1], None), Ok(()));
+        assert!(takes(false, true, &[0, 1], None).unwrap_err().contains("only one"));
+        assert_eq!(takes(false, true, &[], Some("x")), Ok(()));
+        assert!(takes(true, false, &[0], Some("x")).unwrap_err().contains("has to be chosen"));
+    }
+
+    #[test]
+    fn values_are_those_of_the_fields() {
+        let fields = vec![FormField::text("name")];
+        let question = UserQuestion { fields, ..UserQuestion::default() };
+        let takes = |name: &str| {
+            let values = Map::from_iter([(name.to_owned(), Value::from("x"))]);
+            question.takes(&UserReply { values, ..UserReply::default() })
+        };
+        assert_eq!(takes("name"), Ok(()));
+        assert!(takes("other").is_err());
+    }
+}

@@ -226,3 +226,125 @@ impl std::fmt::Debug for Reservation {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Layer;
+
+    const MOST: Resources = Resources { workspaces: 40, memory_mb: 40, disk_gb: 40 };
+
+    /// Quotas of one session, of a user.
+    #[derive(Default)]
+    struct Bank {
+        session: Option<SessionId>,
+        used: Mutex<Resources>,
+    }
+
+    #[async_trait]
+    impl SessionQuotas for Bank {
+        async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
+            let mut used = self.used.lock().unwrap();
+            if used.plus(what).first_over(MOST).is_some() {
+                return Err(ToolError::foreign(Layer::Quota, "quota_exceeded", "it is too much"));
+            }
+            *used = used.plus(what);
+            Ok(())
+        }
+
+        fn release(&self, _: SessionId, what: Resources) {
+            let mut used = self.used.lock().unwrap();
+            assert_eq!(what.first_over(*used), None, "more is given back than was taken");
+            *used = used.minus(what);
+        }
+
+        fn restore(&self, _: SessionId, _: Resources) {}
+
+        fn hold(&self, _: SessionId) -> Hold {
+            Hold::default()
+        }
+
+        fn user(&self, session: SessionId) -> Option<User> {
+            (self.session == Some(session)).then_some(User::Uid(7))
+        }
+
+        async fn standing(&self, _: SessionId) -> Standing {
+            Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
+        }
+    }
+
+    fn resources() -> impl Strategy<Value = Resources> {
+        (0..9_u64, 0..9_u64, 0..9_u64).prop_map(|(workspaces, memory_mb, disk_gb)| Resources {
+            workspaces,
+            memory_mb,
+            disk_gb,
+        })
+    }
+
+    proptest! {
+        /// What the session has taken is what drawers have, and what is left to draw; all of it comes back.
+        #[test]
+        fn nothing_is_counted_twice_and_nothing_is_lost(
+            taken in resources(),
+            steps in prop::collection::vec((resources(), any::<bool>()), 0..24),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let (bank, session) = (Arc::new(Bank::default()), SessionId::new());
+                let used = || *bank.used.lock().unwrap();
+                let reservation = Reservation::take(bank.clone(), session, taken).await.unwrap();
+                assert_eq!((reservation.session(), reservation.left(), used()), (session, taken, taken));
+                let (mut drawn, mut left) = (Vec::new(), taken);
+                for (what, back) in steps {
+                    let fits = used().plus(what.minus(left)).first_over(MOST).is_none();
+                    if back && let Some(what) = drawn.pop() {
+                        reservation.put_back(what);
+                        left = left.plus(what);
+                    } else if reservation.draw(what).await.is_ok() {
+                        assert!(fits);
+                        left = left.minus(what);
+                        drawn.push(what);
+                    } else {
+                        assert!(!fits, "{what:?} of {left:?}, with {:?} taken", used());
+                    }
+                    assert_eq!(reservation.left(), left);
+                    assert_eq!(used(), drawn.iter().fold(left, |sum, one| sum.plus(*one)));
+                }
+                drop(reservation);
+                drawn.into_iter().for_each(|what| bank.release(session, what));
+                assert_eq!(used(), Resources::default());
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_not_taken() {
+        let bank = Arc::new(Bank::default());
+        let more = MOST.plus(Resources::workspace(0, 0));
+        let refused = Reservation::take(bank.clone(), SessionId::new(), more).await.unwrap_err();
+        assert_eq!(refused.code, "quota_exceeded");
+        assert!(bank.take_over(SessionId::new(), None, more).await.is_err());
+        assert_eq!(bank.take_over(SessionId::new(), None, MOST).await, Ok(()));
+        assert_eq!(*bank.used.lock().unwrap(), MOST);
+    }
+
+    #[test]
+    fn a_thing_is_of_its_owner_and_of_its_owners_user() {
+        let (own, other) = (SessionId::new(), SessionId::new());
+        let bank = Bank { session: Some(own), ..Bank::default() };
+        let is = |recorded, owner| bank.is_of_user(own, recorded, owner);
+        assert!(is(None, Some(own)) && is(Some(User::Uid(8)), Some(own)), "its own");
+        assert!(is(Some(User::Uid(7)), None) && is(Some(User::Uid(7)), Some(other)), "its user's");
+        assert!(!is(Some(User::Uid(8)), None) && !is(Some(User::Uid(8)), Some(other)));
+        assert!(!is(None, None) && !is(None, Some(other)));
+        // Two that nobody knows are not of one user.
+        assert!(!bank.is_of_user(other, None, Some(SessionId::new())));
+        assert!(!bank.is_of_user(other, None, None));
+        assert!(bank.is_of_user(other, None, Some(other)));
+        assert_eq!((bank.last_user(own), bank.last_user(other)), (Some(User::Uid(7)), None));
+        assert_eq!(bank.allowance(User::Uid(7), "workspaces"), None);
+        assert!(Hold::of(1).holds() && !Hold::default().holds());
+    }
+}

@@ -165,7 +165,39 @@ impl Room {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn resources() -> impl Strategy<Value = Resources> {
+        let number = || prop_oneof![0..5_u64, Just(u64::MAX)];
+        (number(), number(), number()).prop_map(|(workspaces, memory_mb, disk_gb)| Resources {
+            workspaces,
+            memory_mb,
+            disk_gb,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn each_kind_of_resource_is_counted_by_itself(a in resources(), b in resources(), count in 0..4_u64) {
+            let each = |of: Resources| [of.workspaces, of.memory_mb, of.disk_gb];
+            let both = |of: fn(u64, u64) -> u64| [0, 1, 2].map(|at| of(each(a)[at], each(b)[at]));
+            prop_assert_eq!(each(a.plus(b)), both(u64::saturating_add));
+            prop_assert_eq!(each(a.minus(b)), both(u64::saturating_sub));
+            prop_assert_eq!(each(a.lesser(b)), both(u64::min));
+            prop_assert_eq!(each(a.times(count)), each(a).map(|of| of.saturating_mul(count)));
+            let over = (0..3).find(|at| each(a)[*at] > each(b)[*at]);
+            let named = over.map(|at| (["workspaces", "memory_mb", "disk_gb"][at], each(a)[at], each(b)[at]));
+            prop_assert_eq!(a.first_over(b), named);
+        }
+    }
+
+    #[test]
+    fn a_workspace_is_one() {
+        let one = Resources { workspaces: 1, memory_mb: 2, disk_gb: 3 };
+        assert_eq!(Resources::workspace(2, 3), one);
+    }
 
     #[test]
     fn nothing_new_is_begun_below_the_floor() {

@@ -80,6 +80,9 @@ mod tests {
         let read: Options =
             serde_json::from_str(r#"{ "key": "hunter2", "other": "" }"#).expect("reads");
         assert_eq!(read.key.expose(), "hunter2");
+        assert!(!read.key.is_empty() && read.other.as_ref().is_some_and(SecretString::is_empty));
+        let schema = schemars::schema_for!(SecretString);
+        assert_eq!(schema.as_value()["writeOnly"], true);
         let shown = [format!("{read:?}"), serde_json::to_string(&read).expect("serialises")];
         for text in shown {
             assert!(text.contains(REDACTED) && !text.contains("hunter2"), "{text}");

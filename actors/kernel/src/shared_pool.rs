@@ -155,7 +155,11 @@ mod tests {
         held.extend((2..4).map(|it| pool.take(User::Uid(it)).expect("a place")));
         let all = pool.take(User::Uid(5)).expect_err("it is full");
         assert_eq!(all, PoolFull::All { option: "doors.most", most: 4 });
+        let told = ToolError::from(all);
+        assert_eq!((pool.taken(), &told.details["most"]), (4, &4.into()));
+        assert!(told.next_step.is_some_and(|next| next.contains("raise")), "it is the operator's");
         held.truncate(1);
+        assert_eq!(pool.taken(), 1);
         assert!(pool.take(User::Uid(1)).is_ok(), "what was dropped is free again");
         drop(held);
         assert!(pool.held().by.is_empty() && pool.held().all == 0, "nobody is remembered");

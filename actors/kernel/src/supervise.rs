@@ -137,6 +137,20 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_is_forgotten_with_its_window_and_waits_have_a_bound() {
+        let policy = RestartPolicy { window_secs: 3, max_restarts: 9, ..RestartPolicy::ENTITY };
+        let backoff = Backoff { initial_ms: 100, max_ms: 1_000 };
+        let mut meter = RestartCounter::new(RestartPolicy { backoff, ..policy });
+        let mut at = |ms| match meter.judge(Duration::from_millis(ms), true) {
+            RestartVerdict::RestartAfter(wait) => wait.as_millis(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([at(0), at(1), at(2), at(2_999)], [100, 200, 400, 800]);
+        assert_eq!([at(3_000), at(3_001), at(3_001)], [800, 800, 1_000]);
+        assert_eq!(at(7_000), 100);
+    }
+
+    #[test]
     fn only_failures_count_on_failure() {
         assert_eq!(
             RestartCounter::new(RestartPolicy::ENTITY).judge(Duration::ZERO, false),

@@ -303,3 +303,107 @@ pub fn same_family(a: &str, b: &str) -> bool {
     };
     a == b || plain(a) == plain(b)
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const TOOL: ToolSpec = ToolSpec {
+        name: "fs.read",
+        title: "Read",
+        family: "Host files",
+        source: None,
+        effect: Effect::Read,
+        concurrency_safe: true,
+        open_world: false,
+        risk: Risk::Low,
+        tier: Tier::User,
+        access: Access::Any,
+        rate: RateClass::File,
+        rate_of: |input| input["heavy"].as_bool()?.then_some(RateClass::Exec),
+        addressing: Addressing::Singleton("files"),
+        timeout_secs: 60,
+        limit_secs: own_timeout,
+        result_budget_bytes: 1,
+        weight: one_token,
+        told_by: None,
+        content: plain_result,
+    };
+
+    #[test]
+    fn a_view_has_the_tools_of_its_tier_and_toolsets() {
+        let of = |toolset: &str| ToolView {
+            toolsets: Some(vec!["other".to_owned(), toolset.to_owned()]),
+            ..ToolView::default()
+        };
+        for toolset in ["Host files", "host-files", " HOST_FILES "] {
+            assert!(of(toolset).shows(&TOOL), "{toolset}");
+        }
+        assert!(!of("hostfiles").shows(&TOOL) && !of("").shows(&TOOL));
+        for (tier, user) in [(Tier::User, true), (Tier::System, true), (Tier::Operator, false)] {
+            let tool = ToolSpec { tier, ..TOOL };
+            assert_eq!(ToolView::default().shows(&tool), user, "{tier:?}");
+            assert!(ToolView::operator().shows(&tool), "{tier:?}");
+        }
+    }
+
+    #[test]
+    fn a_small_listing_begins_with_what_it_names_and_has_what_was_loaded() {
+        let lists = |tools: Vec<&'static str>, toolsets: &[&str], loaded: &[&str]| {
+            let toolsets = toolsets.iter().map(|it| (*it).to_owned()).collect();
+            let listing = Some(SmallListing { tools, toolsets });
+            let loaded = loaded.iter().map(|it| (*it).to_owned()).collect();
+            let lists = |tier| ToolView { listing: listing.clone(), tier, ..ToolView::default() };
+            assert!(!lists(Tier::User).lists(&ToolSpec { tier: Tier::Operator, ..TOOL }, &loaded));
+            lists(Tier::User).lists(&TOOL, &loaded)
+        };
+        assert!(lists(vec!["fs.read"], &[], &[]));
+        assert!(lists(vec![], &["host_files"], &[]));
+        assert!(lists(vec![], &[], &["Host files"]));
+        assert!(!lists(vec!["fs.write"], &["files"], &["other"]));
+        assert!(ToolView::default().lists(&TOOL, &BTreeSet::new()), "all without a small one");
+    }
+
+    #[test]
+    fn names_are_in_the_form_of_the_view() {
+        let name = |names, name| {
+            let view = ToolView { names, ..ToolView::default() };
+            view.name(&ToolSpec { name, ..TOOL })
+        };
+        assert_eq!(name(NameStyle::Underscored, "fs.read"), "fs_read");
+        assert_eq!(name(NameStyle::Underscored, "exec"), "exec");
+        assert_eq!(name(NameStyle::AsDeclared, "fs.read"), "fs.read");
+        assert_eq!(name(NameStyle::Dotted, "fs.read"), "fs.read");
+    }
+
+    #[test]
+    fn an_input_may_say_its_class_and_its_limit() {
+        assert_eq!(TOOL.class(&serde_json::json!({ "heavy": true })), RateClass::Exec);
+        assert_eq!(TOOL.class(&serde_json::json!({ "heavy": false })), RateClass::File);
+        let plain = ToolSpec { rate_of: rate_as_declared, ..TOOL };
+        assert_eq!(plain.class(&serde_json::json!({ "heavy": true })), RateClass::File);
+        assert_eq!(own_timeout(&serde_json::json!({ "timeout_secs": 7 })), Some(7));
+        assert_eq!(own_timeout(&serde_json::json!({ "timeout_secs": "7" })), None);
+        assert_eq!((one_token(&().into()), plain_result(&().into())), (1, None));
+    }
+
+    /// Adds up.
+    #[derive(Deserialize, JsonSchema)]
+    struct Sum {
+        #[serde(default, rename = "first")]
+        _first: u32,
+    }
+
+    impl Tool for Sum {
+        type Output = u32;
+        const SPEC: ToolSpec = TOOL;
+    }
+
+    #[test]
+    fn a_tool_is_described_by_its_types() {
+        let info = ToolInfo::of::<Sum>();
+        assert_eq!(info.description(), "Adds up.");
+        assert_eq!((info.input)().as_value()["properties"]["first"]["type"], "integer");
+        assert_eq!((info.output)().as_value()["type"], "integer");
+    }
+}

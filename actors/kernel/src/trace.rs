@@ -112,6 +112,12 @@ mod tests {
         for later in [later.clone(), format!("{later}-what-will-be")] {
             assert_eq!(variables(&later, None), Some(vec![format!("TRACEPARENT={PARENT}")]));
         }
+        let full = format!("{later}-{}", "x".repeat(512 - later.len() - 1));
+        assert!(TraceContext::parse(&full, None).is_some() && full.len() == 512);
+        assert_eq!(TraceContext::parse(&format!("{full}x"), None), None);
+        let unsampled = later.replace("-03", "-02");
+        let told = format!("TRACEPARENT={}", PARENT.replace("-01", "-00"));
+        assert_eq!(variables(&unsampled, None), Some(vec![told]));
         let zeros = |at: std::ops::Range<usize>| {
             let mut text = PARENT.to_owned();
             text.replace_range(at.clone(), &"0".repeat(at.len()));
@@ -142,6 +148,10 @@ mod tests {
         for state in ["a=1", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", "a@b=x y, ,c/d=!"] {
             let both = vec![format!("TRACEPARENT={PARENT}"), format!("TRACESTATE={state}")];
             assert_eq!(variables(PARENT, Some(state)), Some(both));
+        }
+        let (full, long) = (vec!["a=1"; 32].join(","), format!("a={}", "1".repeat(510)));
+        for state in [full, long, "1a_-*/@0= ~".to_owned()] {
+            assert_eq!(variables(PARENT, Some(&state)).map(|both| both.len()), Some(2), "{state}");
         }
         let many = vec!["a=1"; 33].join(",");
         for state in

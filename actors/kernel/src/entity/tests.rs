@@ -151,6 +151,21 @@ async fn a_start_that_fails_answers_nobody_and_leaves_the_address() {
 }
 
 /// Entity of one session, private unless a row says otherwise.
+#[tokio::test]
+async fn work_beside_a_mailbox_ends_with_it() {
+    let workers = Workers::default();
+    let done = workers.spawn(async { 7 });
+    assert_eq!(done.await.expect("no panic"), Some(7));
+    let endless = workers.spawn(std::future::pending::<()>());
+    assert_eq!(workers.running(), 1);
+    workers.abort_all();
+    assert_eq!(endless.await.expect("no panic"), None);
+    let other = Workers::default();
+    let endless = other.spawn(std::future::pending::<()>());
+    drop(other);
+    assert_eq!(endless.await.expect("no panic"), None);
+}
+
 struct Mine(SessionId);
 
 impl Entity for Mine {
