@@ -241,7 +241,48 @@ extern "C" fn sync_file_range(fd: c_int, _from: off64_t, _bytes: off64_t, _how: 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_commit_reads_back_from_its_bytes(number: u64, pairs: u64, sum: u128) {
+            let commit = Commit { number, tally: Tally { pairs, sum } };
+            prop_assert_eq!(Commit::from_bytes(commit.to_bytes()), commit);
+        }
+
+        /// A tally is one of the pairs that are there: whatever came and went, and in whichever order.
+        #[test]
+        fn a_tally_is_of_the_pairs_alone(
+            kept in prop::collection::btree_map("[a-lr]{1,3}", ".{0,3}", 0..6),
+            gone in prop::collection::btree_map("[a-lr]{1,3}", ".{0,3}", 0..6),
+        ) {
+            let tally = |pairs: &mut dyn Iterator<Item = (&String, &String)>| {
+                let mut tally = Tally::default();
+                pairs.for_each(|(key, value)| tally.add(key.as_bytes(), value.as_bytes()));
+                tally
+            };
+            let wanted = tally(&mut kept.iter());
+            prop_assert_eq!(wanted.pairs, kept.len() as u64);
+            let mut other = tally(&mut gone.iter().chain(kept.iter().rev()));
+            for (key, value) in &gone {
+                prop_assert_ne!(other, wanted);
+                other.remove(key.as_bytes(), value.as_bytes());
+            }
+            prop_assert_eq!(other, wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_about_the_database_itself_does_not_count() {
+        let mut tally = Tally::default();
+        tally.add(COMMIT_KEY, b"value");
+        tally.remove(values::STORE_KEY, b"value");
+        assert_eq!(tally, Tally::default());
+        // Where the key ends and its value begins makes a difference.
+        assert_ne!(hash(b"ra", b"b"), hash(b"r", b"ab"));
+    }
 
     #[test]
     fn the_database_calls_it() {

@@ -291,3 +291,35 @@ impl JournalWriter {
 pub(crate) fn millis(took: Duration) -> u64 {
     u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    #[test]
+    fn a_journal_is_compacted_when_most_of_it_is_dead() {
+        let options = Options { compact_at_mb: 8, ..Options::default() };
+        let at_start = |disk, live| due_at_start(&options, disk, live);
+        assert!(at_start(8 * MB + 4, 2 * MB) && !at_start(8 * MB, 0));
+        assert!(!at_start(8 * MB + 4, 2 * MB + 1), "a quarter of it lives");
+        let running = |disk, live| due(&options, disk, live);
+        assert!(running(10 * MB + 1, 0) && !running(10 * MB, 0));
+        assert!(
+            running(16 * MB + 1, 3 * MB) && !running(16 * MB, 3 * MB),
+            "twice what lives, and both bounds"
+        );
+    }
+
+    #[test]
+    fn a_try_that_failed_waits_until_the_database_has_grown() {
+        let mut compacting = Compacting::default();
+        for (size, from) in [(8 * MB, 12 * MB), (32 * MB, 36 * MB), (80 * MB, 90 * MB)] {
+            compacting.put_off(size);
+            assert_eq!(compacting.from_bytes, from);
+        }
+        assert_eq!(compacting.tick(Duration::from_secs(1)), Duration::from_secs(1), "nothing runs");
+        assert_eq!(millis(Duration::from_micros(2_900)), 2);
+    }
+}

@@ -216,6 +216,29 @@ mod tests {
     use crate::Options;
 
     #[test]
+    fn a_database_is_at_most_two_commits_ahead_of_its_head_and_never_behind() {
+        let commit = |number, sum| Commit { number, tally: Tally { pairs: 1, sum } };
+        let compare = |head, at| compare(commit(head, 1), commit(at, 1)).is_ok();
+        assert!(
+            !compare(5, 4) && compare(5, 5) && compare(5, 6) && compare(5, 7) && !compare(5, 8)
+        );
+        assert!(super::compare(commit(5, 1), commit(5, 2)).is_err(), "one number, two contents");
+        assert!(super::compare(commit(5, 1), commit(6, 2)).is_ok());
+    }
+
+    #[test]
+    fn a_panic_of_the_database_is_an_error_with_its_words() {
+        let said = |work: fn()| guarded(|| Ok(work())).unwrap_err().to_string();
+        assert!(said(|| panic!("plain words")).contains("the database panicked: plain words"));
+        assert!(
+            said(|| panic!("{} words", std::hint::black_box(2)))
+                .contains("the database panicked: 2 words")
+        );
+        assert!(said(|| std::panic::panic_any(3)).contains("the database panicked: no message"));
+        assert_eq!(guarded(|| Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
     fn a_database_opens_whatever_a_crash_left_of_its_next_snapshot() {
         let folder = tempfile::tempdir().unwrap();
         let (path, options) = (folder.path().join("db"), Options::default());

@@ -154,3 +154,44 @@ impl<T> IoContext<T> for Result<T, sled::Error> {
         self.map_err(|error| Error::sled(what, error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unreadable_is_told_by_its_place() {
+        let stream = StreamId::parse("a/b").unwrap();
+        let what = || "it is cut".to_owned();
+        for (error, place) in [
+            (Error::unreadable("it is cut"), ""),
+            (Error::unreadable_at(&stream, None, what()), " at a/b"),
+            (Error::unreadable_at(&stream, Some(Seq::new(3)), what()), " at a/b record 3"),
+            (Error::unreadable_event(Seq::new(3), what()), " at event 3"),
+        ] {
+            assert_eq!(
+                error.to_string(),
+                format!("the state is unreadable{place}: it is cut; {RESTORE}")
+            );
+        }
+    }
+
+    #[test]
+    fn a_full_disk_and_a_corrupt_database_are_not_any_failure() {
+        use io::ErrorKind::{NotFound, QuotaExceeded, StorageFull};
+        for kind in [StorageFull, QuotaExceeded] {
+            assert!(matches!(Error::io("it", &kind.into()), Error::Full { doing: "it", .. }));
+        }
+        let missing = Err::<(), _>(io::Error::from(NotFound)).doing("it").unwrap_err();
+        assert!(matches!(missing, Error::Io { doing: "it", kind: NotFound, .. }));
+        let sled = |error| Error::sled("it", error);
+        assert!(matches!(sled(sled::Error::Io(StorageFull.into())), Error::Full { .. }));
+        assert!(matches!(
+            sled(sled::Error::Corruption { at: None, bt: () }),
+            Error::Unreadable { .. }
+        ));
+        let other = sled(sled::Error::Unsupported("so".to_owned()));
+        assert!(matches!(other, Error::Io { kind: io::ErrorKind::Other, .. }), "{other}");
+        assert!(matches!(Error::invalid("so"), Error::Invalid { what } if what == "so"));
+    }
+}

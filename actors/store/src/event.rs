@@ -123,3 +123,26 @@ impl JournalEvent {
         Ok(JournalEvent { seq, at, kind, subject, data })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_reads_back_and_weighs_what_is_in_it() {
+        let data = serde_json::json!({ "ab": ["xyz", 1, null] });
+        let event = NewEvent { kind: "k".to_owned(), subject: "su".to_owned(), data: data.clone() };
+        // The event, its kind and subject, a map with its key, a list, a text and two others.
+        assert_eq!(event.weight(), 64 + 1 + 2 + (16 + 2) + 16 + (16 + 3) + 16 + 16);
+        let (seq, at) = (Seq::new(3), DateTime::from_timestamp(5, 0).unwrap());
+        let given = event.clone().into_event(seq, at);
+        assert_eq!(JournalEvent::decode(seq, &event.encode(at)).unwrap(), given);
+        let made = MadeEvent { kind: "k", subject: "su".to_owned(), data };
+        assert_eq!(made.encode(at), event.encode(at));
+        assert!(JournalEvent::decode(seq, b"{}").is_err());
+        let made = CommittedEvent::Made { seq, bytes: event.encode(at) };
+        let events =
+            [made, CommittedEvent::Given(given.clone())].map(|one| one.into_event().unwrap());
+        assert_eq!(events, [given.clone(), given]);
+    }
+}

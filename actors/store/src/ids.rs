@@ -134,6 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_follow_each_other() {
+        let seven = Seq::new(7);
+        assert_eq!((seven.next().get(), seven.prev().get(), seven.get()), (8, 6, 7));
+        assert_eq!([Seq::FIRST.prev(), Seq::ZERO.prev()], [Seq::ZERO; 2]);
+    }
+
+    #[test]
     fn names_are_checked() {
         for good in ["ws/a", "work_space-2/WS.1_x-", &format!("k/{}", "a".repeat(126))] {
             assert_eq!(StreamId::parse(good).unwrap().as_str(), good);

@@ -126,6 +126,27 @@ mod tests {
         assert_eq!(given, Options { events_kept: 5, ..Options::default() });
         given.check().unwrap();
         assert!(serde_json::from_str::<Options>(r#"{"event_kept": 5}"#).is_err());
+        let zero = |name: &str| {
+            let mut all = serde_json::to_value(Options::default()).unwrap();
+            all[name] = 0.into();
+            serde_json::from_value::<Options>(all).unwrap().check()
+        };
+        let all = serde_json::to_value(Options::default()).unwrap();
+        for name in all.as_object().unwrap().keys() {
+            let may_be = ["compact_at_mb", "reserve_mb"].contains(&name.as_str());
+            assert_eq!(zero(name).is_ok(), may_be, "{name}");
+        }
+        let sized = |queue_mb, max_record_kb, max_snapshot_kb| {
+            Options { queue_mb, max_record_kb, max_snapshot_kb, ..Options::default() }
+                .check()
+                .is_ok()
+        };
+        assert!(
+            sized(4096, 1, 128 * 1024) && !sized(4097, 1, 1) && !sized(4096, 1, 128 * 1024 + 1)
+        );
+        assert!(sized(2, 2048, 1) && !sized(2, 2049, 1) && sized(2, 1, 2048) && !sized(2, 1, 2049));
+        let kilobytes = Options { max_record_kb: 3, max_snapshot_kb: 5, ..Options::default() };
+        assert_eq!((kilobytes.max_record_bytes(), kilobytes.max_snapshot_bytes()), (3072, 5120));
         assert!(Options { queue_records: 0, ..Options::default() }.check().is_err());
         assert!(Options { queue_mb: 1, ..Options::default() }.check().is_err());
     }

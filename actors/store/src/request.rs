@@ -178,3 +178,98 @@ fn weight(records: &[Vec<u8>], events: &[NewEvent]) -> usize {
     let records: usize = records.iter().map(Vec::len).sum();
     records + events.iter().map(NewEvent::weight).sum::<usize>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options { max_record_kb: 2, max_snapshot_kb: 3, queue_mb: 1, ..Options::default() }
+    }
+
+    fn stream() -> StreamId {
+        StreamId::parse("a/b").unwrap()
+    }
+
+    fn event(weight: usize) -> NewEvent {
+        let event = |text: String| NewEvent { kind: text, subject: String::new(), data: 1.into() };
+        event("k".repeat(weight - event(String::new()).weight()))
+    }
+
+    fn append(records: Vec<Vec<u8>>, events: Vec<NewEvent>) -> WriteOperation {
+        WriteOperation::Append { stream: stream(), records, events }
+    }
+
+    /// Bytes and limit of what is refused as too large.
+    fn refused(work: &WriteOperation) -> Option<(&'static str, usize, usize)> {
+        match work.check(&options()) {
+            Ok(()) => None,
+            Err(Error::TooLarge { what, bytes, max_bytes }) => Some((what, bytes, max_bytes)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_request_is_refused_one_byte_above_its_limit() {
+        let (record, snapshot, all) = (2 << 10, 3 << 10, 1 << 20);
+        let bytes = |bytes: usize| vec![0; bytes];
+        let save = |bytes| WriteOperation::Snapshot { stream: stream(), upto: Seq::FIRST, bytes };
+        let publish = |weight| WriteOperation::Publish { event: event(weight) };
+        let made = |bytes| WriteOperation::PublishMade { bytes, make: Box::new(|_| Vec::new()) };
+        for (fits, too_large, what, limit) in [
+            (
+                append(vec![bytes(record)], vec![]),
+                append(vec![bytes(1), bytes(record + 1)], vec![]),
+                "a record",
+                record,
+            ),
+            (
+                append(vec![bytes(1)], vec![event(record)]),
+                append(vec![bytes(1)], vec![event(record + 1)]),
+                "an event",
+                record,
+            ),
+            (save(bytes(snapshot)), save(bytes(snapshot + 1)), "a snapshot", snapshot),
+            (publish(record), publish(record + 1), "an event", record),
+            (made(record), made(record + 1), "an event", record),
+        ] {
+            assert_eq!(refused(&fits), None, "{what}");
+            assert_eq!(refused(&too_large), Some((what, limit + 1, limit)));
+        }
+        let many = |more: usize| {
+            let records = vec![bytes(record); 511].into_iter().chain([bytes(record - 100 + more)]);
+            append(records.collect(), vec![event(100)])
+        };
+        assert_eq!((many(0).weight(), refused(&many(0))), (all, None));
+        assert_eq!(refused(&many(1)), Some(("a request", all + 1, all)));
+        assert!(matches!(
+            append(vec![], vec![event(100)]).check(&options()),
+            Err(Error::Invalid { .. })
+        ));
+        let given = Append { stream: stream(), records: vec![bytes(record + 1)], events: vec![] };
+        assert!(given.check(&options()).is_err());
+        for free in [
+            WriteOperation::Forget { stream: stream() },
+            WriteOperation::Fence,
+            WriteOperation::Close,
+        ] {
+            assert_eq!((free.weight(), refused(&free)), (0, None));
+        }
+    }
+
+    #[test]
+    fn a_callback_is_called_once_and_hears_the_end() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let callback = || {
+            let heard = heard.clone();
+            OnceCallback::new(Box::new(move |answer| heard.lock().unwrap().push(answer.ok())))
+        };
+        let twice = callback();
+        ReplyPath::Then(twice.clone()).answer(Ok(Seq::FIRST));
+        twice.answer(Ok(Seq::ZERO));
+        drop(twice);
+        drop(callback());
+        assert!(callback().take().is_some());
+        assert_eq!(*heard.lock().unwrap(), [Some(Seq::FIRST), None]);
+    }
+}
