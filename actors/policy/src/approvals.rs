@@ -12,6 +12,8 @@ mod decide;
 mod input;
 mod question;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::{fmt, sync::Arc, time::Duration};
 

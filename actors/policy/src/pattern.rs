@@ -63,7 +63,29 @@ impl From<ToolPattern> for String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// A pattern that covers another has each of its names, and no other does.
+        #[test]
+        fn what_is_covered_is_matched(
+            one in "[ab]{0,2}\\*|[ab]{1,3}",
+            other in "[ab]{0,2}\\*|[ab]{1,3}",
+            rest in "[ab]{0,3}",
+        ) {
+            let pattern = |text: &str| ToolPattern::try_from(text.to_owned()).expect("a pattern");
+            let name = other.strip_suffix('*').map_or(other.clone(), |start| format!("{start}{rest}"));
+            let (whole, part) = (pattern(&one), pattern(&other));
+            if whole.covers(&part) {
+                prop_assert!(whole.matches(&name), "{one} {other} {name}");
+            } else {
+                let unlike = other.replace('*', "c");
+                prop_assert!(!whole.matches(&unlike), "{one} {other}");
+            }
+        }
+    }
 
     #[test]
     fn names_match_in_both_forms() {
@@ -80,6 +102,7 @@ mod tests {
         ] {
             assert_eq!(pattern(text).expect(text).matches(name), is, "{text} {name}");
         }
+        assert!(pattern(&"a".repeat(65)).is_ok() && pattern("._09*").is_ok());
         for bad in ["", "*x", "a*b", "A", "a b", "**", &"a".repeat(66)] {
             assert!(pattern(bad).is_err(), "{bad}");
         }

@@ -53,7 +53,7 @@ static FOREIGN: ToolSpec =
     ToolSpec { source: Some("other"), ..tool("mcp__other__x", "mcp__other", Effect::Read) };
 static FETCH: ToolSpec = tool("web.fetch", "web", Effect::Read);
 
-fn pattern(text: &str) -> ToolPattern {
+pub(crate) fn pattern(text: &str) -> ToolPattern {
     ToolPattern::try_from(text.to_owned()).expect("a pattern")
 }
 
@@ -68,13 +68,13 @@ fn rule(name: &str, effect: RuleEffect, tools: &str, when: Option<&str>) -> Rule
     }
 }
 
-struct Bench {
-    engine: PolicyEngine,
+pub(crate) struct Bench {
+    pub(crate) engine: PolicyEngine,
     _dir: tempfile::TempDir,
 }
 
 impl Bench {
-    async fn new(options: Options) -> Self {
+    pub(crate) async fn new(options: Options) -> Self {
         assert_eq!(options.problems(), []);
         let dir = tempfile::tempdir().expect("a folder");
         let store = hivekeep_store::Options::at(dir.path());
@@ -276,7 +276,7 @@ async fn rules_change_while_calls_run() {
 }
 
 /// A call of a user, one of many.
-fn wanted(user: User, nth: usize) -> WantedCall {
+pub(crate) fn wanted(user: User, nth: usize) -> WantedCall {
     WantedCall {
         tool: "ask_user".to_owned(),
         session: SessionId::from_str("ses_0192f0c1a2b37c4d8e5f60718293a4b5").expect("an id"),
@@ -462,4 +462,271 @@ async fn another_server_is_trusted_by_name_by_rule_or_not() {
     // Trust is no answer to what the permission mode asks of everybody.
     let dont = Options { permission_mode: PermissionMode::DenyAll, ..trusted };
     assert_eq!(decides(dont).await, (PolicyDecision::Denied, "permission_mode"));
+}
+
+/// Options with one context `small`, which has nothing but reading.
+fn with_context() -> Options {
+    let read = CapabilityOptions {
+        tools: vec![pattern("fs.read")],
+        paths: None,
+        commands: None,
+        domains: None,
+    };
+    let context = ContextOptions {
+        capabilities: vec![read],
+        max_result_bytes: Some(5),
+        max_calls: Some(6),
+        ..ContextOptions::default()
+    };
+    Options { contexts: BTreeMap::from([("small".to_owned(), context)]), ..Options::default() }
+}
+
+fn question<'a>(profile: &'a SessionProfile, view: &'a ToolView) -> Question<'a> {
+    Question::new((SessionId::new(), User::Uid(7), Door::McpStdio), view, profile, &READ, None)
+}
+
+#[tokio::test]
+async fn a_context_is_the_sessions_or_the_users_or_everybodys() {
+    let small = || Some("small".to_owned());
+    let bench = Bench::new(with_context()).await;
+    let view = ToolView::default();
+    let limits = |bench: &Bench, context: Option<String>| {
+        let profile = SessionProfile { context, ..SessionProfile::default() };
+        let limits = bench.engine.limits(&question(&profile, &view));
+        let write = bench.asked(&profile, &WRITE, &json!({})).0;
+        (write, limits.max_result_bytes, limits.max_calls)
+    };
+    assert_eq!(limits(&bench, None), (PolicyDecision::Allowed, None, None));
+    assert_eq!(limits(&bench, small()), (PolicyDecision::Denied, Some(5), Some(6)));
+    // It was in the configuration when the session was made.
+    assert_eq!(limits(&bench, Some("gone".to_owned())), (PolicyDecision::Denied, None, None));
+    let bench = Bench::new(Options { default_context: small(), ..with_context() }).await;
+    assert_eq!(limits(&bench, None), (PolicyDecision::Denied, Some(5), Some(6)));
+    let user_contexts = BTreeMap::from([(User::Uid(8), "small".to_owned())]);
+    let bench = Bench::new(Options { user_contexts, ..with_context() }).await;
+    assert_eq!(limits(&bench, None).0, PolicyDecision::Allowed, "it is another user's");
+}
+
+#[tokio::test]
+async fn a_mode_of_a_conversation_may_be_left_only_for_less() {
+    let mode = |tools: &[&str]| ConversationOptions {
+        tools: tools.iter().map(|tool| pattern(tool)).collect(),
+        prompt: String::new(),
+    };
+    let own = [
+        ("files", mode(&["fs.*", "exec"])),
+        ("read", mode(&["fs.read"])),
+        ("chat", mode(&["exec"])),
+    ];
+    let conversations = own.map(|(name, mode)| (name.to_owned(), mode)).into();
+    let bench = Bench::new(Options { conversations, ..Options::default() }).await;
+    let widens = |before, mode| bench.engine.widens(before, mode);
+    assert!(
+        !widens(None, "files") && !widens(Some("files"), "read") && !widens(Some("read"), "read")
+    );
+    assert!(widens(Some("read"), "files") && widens(Some("read"), "chat"));
+    assert!(widens(Some("gone"), "read") && widens(Some("read"), "gone"), "nobody can compare");
+    let modes = &bench.engine.options().conversations;
+    assert_eq!(modes["chat"], mode(&["exec"]), "the operator's own");
+    let operator = ["*", "zaru.*", "ask_user"].map(pattern);
+    assert!(modes["operator"].tools == operator && !modes["operator"].prompt.is_empty());
+    assert!(["agentic", "execute", "architect"].iter().all(|name| modes[*name].tools.len() > 4));
+    let profile =
+        SessionProfile { conversation: Some("gone".to_owned()), ..SessionProfile::default() };
+    assert_eq!(bench.asked(&profile, &READ, &json!({})).0, PolicyDecision::Denied);
+}
+
+#[tokio::test]
+async fn what_does_more_than_read_is_asked_for() {
+    static OPEN: ToolSpec = ToolSpec { open_world: true, ..tool("fs.x", "files", Effect::Read) };
+    static RISKY: ToolSpec = ToolSpec { risk: Risk::Medium, ..tool("fs.x", "files", Effect::Read) };
+    let mode = PermissionMode::ApproveReads;
+    let bench = Bench::new(Options { permission_mode: mode, ..Options::default() }).await;
+    let (profile, view) = (SessionProfile::default(), ToolView::operator());
+    let decides = |tool: &'static ToolSpec| {
+        let caller = (SessionId::new(), User::Uid(7), Door::Cli);
+        let question = Question::new(caller, &view, &profile, tool, None);
+        bench.engine.decide(&question, &[], || Verdict::allow("served", ""), &mut Vec::new())
+    };
+    assert_eq!([&READ, &SYSTEM].map(decides), [PolicyDecision::Allowed; 2]);
+    assert_eq!([&OPEN, &RISKY, &WRITE, &OPERATOR].map(decides), [PolicyDecision::Asks; 4]);
+    assert_eq!(bench.engine.permission_mode(&question(&profile, &view)), mode);
+}
+
+#[tokio::test]
+async fn an_attachment_has_its_toolsets_and_what_nobody_serves_is_told_before_it_is_asked_for() {
+    let rules = vec![rule("ask", RuleEffect::Ask, "fs.*", None)];
+    let bench = Bench::new(Options { rules, ..Options::default() }).await;
+    let profile = SessionProfile::default();
+    let decides = |toolset: &str, served: Verdict| {
+        let toolsets = Some(vec![toolset.to_owned()]);
+        let view = ToolView { toolsets, ..ToolView::default() };
+        let mut verdicts = Vec::new();
+        let decision =
+            bench.engine.decide(&question(&profile, &view), &[], || served, &mut verdicts);
+        (decision, verdicts.last().expect("some").layer)
+    };
+    let served = || Verdict::allow("served", "");
+    let down = Verdict { ruling: crate::Ruling::Unavailable, ..served() };
+    assert_eq!(decides("Files", served()), (PolicyDecision::Asks, "served"));
+    assert_eq!(decides("files", down), (PolicyDecision::Unavailable, "served"));
+    assert_eq!(decides("web", served()), (PolicyDecision::Denied, "toolset"));
+    let no = Verdict::deny("served", crate::ReasonCode::SourceDisabled, "");
+    assert_eq!(decides("files", no.clone()), (PolicyDecision::Denied, "served"));
+    assert!(no.notable() && served().by("rule").notable() && !served().notable());
+    assert!(profile.is_empty());
+    assert!(!SessionProfile { agent: Some(String::new()), ..profile.clone() }.is_empty());
+}
+
+/// A layer in front of the others.
+#[derive(Debug)]
+struct Front(fn() -> Verdict);
+
+impl crate::Policy for Front {
+    fn rule(&self, _: &Question<'_>, _: &[Verdict]) -> Verdict {
+        (self.0)()
+    }
+}
+
+#[tokio::test]
+async fn a_layer_in_front_is_heard_first_and_its_denial_ends_the_decision() {
+    let bench = Bench::new(Options::default()).await;
+    let (profile, view) = (SessionProfile::default(), ToolView::default());
+    let decides = |front: fn() -> Verdict| {
+        let front: std::sync::Arc<dyn crate::Policy> = std::sync::Arc::new(Front(front));
+        let mut verdicts = Vec::new();
+        let served = || Verdict::allow("served", "");
+        let decision =
+            bench.engine.decide(&question(&profile, &view), &[front], served, &mut verdicts);
+        (decision, verdicts.len(), verdicts[0].layer)
+    };
+    let allow = || Verdict::allow("front", "");
+    let deny = || Verdict::deny("front", crate::ReasonCode::PolicyDenied, "");
+    assert_eq!(decides(allow), (PolicyDecision::Allowed, 13, "front"));
+    assert_eq!(decides(deny), (PolicyDecision::Denied, 1, "front"));
+    assert_eq!(decides(|| Verdict::ask("front", "")).0, PolicyDecision::Asks);
+}
+
+#[tokio::test]
+async fn rules_are_listed_as_they_are_asked_and_changes_are_counted() {
+    let options =
+        Options { rules: vec![rule("kept", RuleEffect::Ask, "x", None)], ..Options::default() };
+    let bench = Bench::new(options).await;
+    let listed = || {
+        let rows = bench.engine.rules().into_iter();
+        rows.map(|row| (row.rule.name, row.added)).collect::<Vec<_>>()
+    };
+    let changes = || *bench.engine.changes().borrow();
+    for name in ["first", "second"] {
+        let why = "because".to_owned();
+        let rule = RuleOptions { why, ..rule(name, RuleEffect::Deny, "fs.read", None) };
+        bench.engine.add_rule(rule, "me").await.expect("added");
+    }
+    let row = |name: &str, added| (name.to_owned(), added);
+    assert_eq!(listed(), [row("second", true), row("first", true), row("kept", false)]);
+    let (_, verdict) = bench.asked(&SessionProfile::default(), &READ, &json!({}));
+    assert_eq!(verdict.why, "the rule `second` denies it: because");
+    assert_eq!(verdict.rule.as_deref(), Some("second"));
+    for name in ["kept", "second"] {
+        let taken = bench.engine.add_rule(rule(name, RuleEffect::Ask, "x", None), "me").await;
+        assert_eq!(taken.expect_err("taken").code, "invalid_rule");
+    }
+    assert_eq!(
+        bench.engine.remove_rule("kept", "me").await.expect_err("the file's").code,
+        "rule_not_found"
+    );
+    assert_eq!(changes(), 2);
+    bench.engine.remove_rule("second", "me").await.expect("removed");
+    assert_eq!((listed(), changes()), (vec![row("first", true), row("kept", false)], 3));
+}
+
+#[test]
+fn each_problem_of_the_options_is_told_by_its_key() {
+    let problem =
+        |options: &Options| options.problems().into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+    let named = |name: &str| rule(name, RuleEffect::Ask, "x", None);
+    let longest = named(&"n".repeat(64));
+    let rules = vec![
+        longest.clone(),
+        named(""),
+        named(&"n".repeat(65)),
+        named("a\nb"),
+        RuleOptions { tools: Vec::new(), ..named("no tools") },
+        RuleOptions { when: Some("1 +".to_owned()), ..named("no expression") },
+        longest,
+    ];
+    let keys = problem(&Options { rules, ..Options::default() });
+    let wanted = [(1, "name"), (2, "name"), (3, "name"), (4, "tools"), (5, "when"), (6, "name")];
+    assert_eq!(keys, wanted.map(|(nth, key)| format!("rules[{nth}].{key}")));
+
+    let user_contexts =
+        BTreeMap::from([(User::Uid(7), "gone".to_owned()), (User::Bearer, "small".to_owned())]);
+    let default_context = Some("other".to_owned());
+    let mut options = Options { user_contexts, default_context, ..with_context() };
+    assert_eq!(problem(&options), ["user_contexts.uid:7", "default_context"]);
+    (options.user_contexts, options.default_context) = (BTreeMap::new(), Some("small".to_owned()));
+    for (path, good) in [("/a/**", true), ("a", false), ("/a/../b", false), ("~/a", false)] {
+        let small = options.contexts.get_mut("small").expect("it is there");
+        small.capabilities[0].paths = Some(vec![path.to_owned()]);
+        let keys: &[&str] = if good { &[] } else { &["contexts.small.capabilities"] };
+        assert_eq!(problem(&options), keys, "{path}");
+    }
+}
+
+/// Ruling of one rule with a condition.
+fn ruling(effect: RuleEffect, when: &str, args: Option<&Value>) -> crate::Ruling {
+    let compiled = CompiledRule::new(rule("r", effect, "*", Some(when)), false).expect(when);
+    let (view, profile) = (ToolView::default(), SessionProfile::default());
+    let caller = (SessionId::new(), User::Uid(7), Door::McpStdio);
+    let rules = RuleSet::new(vec![compiled], &[&READ]);
+    rules.rule(&Question::new(caller, &view, &profile, &READ, args)).ruling
+}
+
+#[test]
+fn an_expression_and_its_input_are_bounded() {
+    use crate::Ruling::{Allow, Ask, Deny};
+    let sized = |bytes: usize| {
+        let when = format!("{}true", " ".repeat(bytes - 4));
+        CompiledRule::new(rule("r", RuleEffect::Deny, "*", Some(&when)), false).is_ok()
+    };
+    assert!(sized(4_096) && !sized(4_097));
+    let rules = |args: Value| ruling(RuleEffect::Deny, "size(args) > 0", Some(&args));
+    // The object and the list are values too.
+    assert_eq!(rules(json!({ "list": vec![1; 998] })), Deny);
+    assert_eq!(rules(json!({ "list": vec![1; 999] })), Ask);
+    assert_eq!(rules(json!({ "a": "x".repeat(128 * 1024), "b": "x".repeat(128 * 1024) })), Deny);
+    assert_eq!(rules(json!({ "a": "x".repeat(128 * 1024), "b": "x".repeat(128 * 1024 + 1) })), Ask);
+    assert_eq!(rules(json!({})), Allow);
+    for (when, listed) in [
+        ("tool.name == 'fs.read'", Deny),
+        ("size(args) >= 0", Allow),
+        ("size(commands) >= 0", Allow),
+    ] {
+        assert_eq!(ruling(RuleEffect::Deny, when, Some(&json!({}))), Deny, "{when}");
+        assert_eq!(ruling(RuleEffect::Deny, when, None), listed, "a listing has no input: {when}");
+    }
+    assert_eq!(ruling(RuleEffect::Allow, "args.n == 1", Some(&json!({}))), Allow);
+    assert_eq!(ruling(RuleEffect::Ask, "args.n == 1", Some(&json!({}))), Ask);
+    assert_eq!(ruling(RuleEffect::Ask, "args.n == 1", Some(&json!({ "n": 2 }))), Allow);
+}
+
+#[test]
+fn a_name_that_an_expression_binds_is_known_in_it_wherever_it_stands() {
+    for when in [
+        "args.list.exists(x, x == 1)",
+        "size(args.list.filter(x, x > 1)) == 0",
+        "[args.list.exists(x, x == 1)] == [true]",
+        "{'a': args.list.exists(x, x == 1)} == {'a': true}",
+        "{args.list.all(x, x == 1): 1} == {true: 1}",
+        "args.list.map(x, [x]).exists(y, y.exists(z, z == 1))",
+        "!args.list.exists(x, x == 2)",
+        "args.list.map(x, {'a': x}).exists(y, y.a == 1)",
+    ] {
+        let args = json!({ "list": [1] });
+        assert_eq!(ruling(RuleEffect::Deny, when, Some(&args)), crate::Ruling::Deny, "{when}");
+    }
+    for when in ["args.list.exists(x, y == 1)", "x == 1", "[y] == [1]"] {
+        let compiled = CompiledRule::new(rule("r", RuleEffect::Deny, "*", Some(when)), false);
+        assert!(compiled.expect_err(when).contains("is not one of"), "{when}");
+    }
 }
