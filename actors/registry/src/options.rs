@@ -367,10 +367,37 @@ mod tests {
         assert_eq!(options.problems(), []);
         options.admission.reserved = 16;
         options.redaction.extra_patterns = vec!["fine".to_owned(), "(".to_owned()];
+        options.redaction.extra_keys = vec!["pin".to_owned(), "1".to_owned()];
         options.redaction.exempt_keys = vec!["__".to_owned()];
+        let tier = |tier: &str| tier.to_owned();
+        options.user_tiers =
+            [(User::Uid(7), tier("gone")), (User::Bearer, tier("personal"))].into();
+        options.default_tier = tier("none");
         let keys: Vec<_> = options.problems().into_iter().map(|(key, _)| key).collect();
-        let wrong =
-            ["admission.reserved", "redaction.extra_patterns[1]", "redaction.exempt_keys[0]"];
+        let wrong = [
+            "admission.reserved",
+            "user_tiers.uid:7",
+            "default_tier",
+            "redaction.extra_patterns[1]",
+            "redaction.extra_keys[1]",
+            "redaction.exempt_keys[0]",
+        ];
         assert_eq!(keys, wrong);
+        options.admission.reserved = 15;
+        assert_ne!(options.problems()[0].0, "admission.reserved");
+    }
+
+    #[test]
+    fn a_user_has_its_tier_or_that_of_everybody() {
+        let holds = [("workspaces".to_owned(), 3)].into();
+        let large = QuotaTier { holds, ..QuotaTier::default() };
+        let tiers = [("large".to_owned(), large.clone())].into();
+        let user_tiers = [(User::Uid(7), "large".to_owned())].into();
+        let options = Options { tiers, user_tiers, ..Options::default() };
+        assert_eq!(options.tier(User::Uid(7)), ("large", large));
+        assert_eq!(options.tier(User::Uid(8)), ("personal", QuotaTier::default()));
+        let limit = Resources { workspaces: 10, memory_mb: 16_384, disk_gb: 100 };
+        assert_eq!(options.quota.limit(), limit);
+        assert_eq!(options.admission.queue_wait(), Duration::from_secs(30));
     }
 }

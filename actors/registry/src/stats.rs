@@ -145,6 +145,18 @@ mod tests {
         assert_eq!(stats.row("t", "f").in_flight, 0);
     }
 
+    #[test]
+    fn the_least_and_the_most_have_a_bucket_and_a_quantile_is_of_its_call() {
+        let bound = |us| bound_us(bucket(Duration::from_micros(us)));
+        assert_eq!([0, 1, 2, 3, 4].map(bound), [1, 1, 2, 3, 5]);
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+        let mut counts = [0; 20];
+        (counts[8], counts[12], counts[16]) = (1, 98, 1);
+        let at = |percent| quantile(&counts, percent).expect("counted");
+        assert_eq!([at(0), at(1), at(2), at(99), at(100)], [5, 5, 10, 10, 20]);
+        assert_eq!(quantile(&[0, 0], 50), None);
+    }
+
     proptest! {
         #[test]
         fn a_bucket_bounds_its_times_to_within_a_quarter(us in 4u64..1 << 38) {

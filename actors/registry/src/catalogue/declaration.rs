@@ -153,3 +153,73 @@ fn undescribed(schema: &Value, at: &str) -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use schemars::json_schema;
+
+    use super::*;
+
+    #[test]
+    fn formats_of_rust_become_bounds_and_those_of_json_schema_stay() {
+        let of = |format: &str| {
+            let schema =
+                json_schema!({ "type": "object", "properties": { "a": [{ "format": format }] } });
+            output(schema).expect("an object")["properties"]["a"][0].clone()
+        };
+        for (format, low, high) in [
+            ("uint8", 0, i64::from(u8::MAX)),
+            ("uint16", 0, i64::from(u16::MAX)),
+            ("uint32", 0, i64::from(u32::MAX)),
+            ("int8", i64::from(i8::MIN), i64::from(i8::MAX)),
+            ("int16", i64::from(i16::MIN), i64::from(i16::MAX)),
+            ("int32", i64::from(i32::MIN), i64::from(i32::MAX)),
+        ] {
+            assert_eq!(of(format), json!({ "minimum": low, "maximum": high }), "{format}");
+        }
+        for format in ["uint", "uint64", "uint128"] {
+            assert_eq!(of(format), json!({ "minimum": 0 }), "{format}");
+        }
+        for format in ["int", "int64", "int128", "float", "double"] {
+            assert_eq!(of(format), json!({}), "{format}");
+        }
+        assert_eq!(of("date-time"), json!({ "format": "date-time" }));
+        let own = json_schema!({ "type": "object", "properties": { "a": { "format": "uint8", "maximum": 7 } } });
+        let bounded = json!({ "minimum": 0, "maximum": 7 });
+        assert_eq!(output(own).expect("an object")["properties"]["a"], bounded);
+    }
+
+    #[test]
+    fn an_output_of_several_objects_is_an_object_without_properties() {
+        let either = json_schema!({ "title": "T", "oneOf": [{ "type": "object" }] });
+        assert_eq!(
+            output(either),
+            Ok(json!({ "type": "object", "oneOf": [{ "type": "object" }] }))
+        );
+        let plain = json_schema!({ "type": "object", "$schema": "s", "description": "d" });
+        assert_eq!(output(plain), Ok(json!({ "type": "object", "properties": {} })));
+        assert!(output(json_schema!({ "type": "string" })).is_err());
+        for key in ["oneOf", "anyOf", "allOf"] {
+            assert!(input(json_schema!({ "type": "object", key: [{}] })).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn names_have_from_3_to_64_characters() {
+        let fits = |name: &str| check_name(name).is_ok();
+        assert!(fits("a.1") && fits(&"_".repeat(64)) && fits("z09"));
+        assert!(!fits("ab") && !fits(&"a".repeat(65)) && !fits("A_b") && !fits("a-b"));
+    }
+
+    #[test]
+    fn each_parameter_is_described_wherever_it_is() {
+        let below = |schema: Value| json!({ "properties": { "a": { "description": "x", "items": [schema] } } });
+        let found = |schema: Value| undescribed(&schema, "");
+        assert_eq!(
+            found(below(json!({ "properties": { "b": {} } }))).as_deref(),
+            Some("/properties/a/items/b")
+        );
+        assert_eq!(found(below(json!({ "properties": { "b": { "const": 1 } } }))), None);
+        assert_eq!(found(json!({ "properties": { "a": {} } })).as_deref(), Some("/a"));
+    }
+}

@@ -116,3 +116,73 @@ fn slug(family: &str) -> String {
     let words = family.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
+
+#[cfg(test)]
+mod tests {
+    use schemars::json_schema;
+
+    use super::*;
+    use crate::catalogue::tests::{SPEC, catalogue_of};
+
+    #[test]
+    fn a_page_tells_of_each_parameter_what_the_schema_says() {
+        let input = || {
+            json_schema!({
+                "type": "object", "description": "Looks. Then it\ntells.", "required": ["many"],
+                "properties": {
+                    "kind": { "$ref": "#/$defs/Kind", "default": null, "description": "Which." },
+                    "many": { "type": "integer", "description": "How many | at most.", "default": 3 },
+                },
+                "$defs": { "Kind": { "type": "string", "description": "A kind." } },
+            })
+        };
+        let pages = docs(&catalogue_of(Effect::Read, input));
+        let [(_, index), (file, page)] = pages.as_slice() else { panic!("{pages:?}") };
+        assert_eq!(file, "odd.md");
+        let row = "## [odd](odd.md)\n\n| tool | what it does |\n|---|---|\n| [`odd_tool`](odd.md#odd_tool) | Looks |\n";
+        assert!(index.ends_with(row), "{index}");
+        let expected = "# odd\n\nGenerated from the declarations; do not edit.\n\n## odd_tool\n\n\
+            **Odd.** Looks. Then it\ntells.\n\n\
+            changes nothing; risk low; rate class default; served by `odd`; limit 1 s, result up to 0 KiB.\n\n\
+            Input:\n\n| field | type | required | description |\n|---|---|---|---|\n\
+            | `kind` | string | no | Which. |\n\
+            | `many` | integer | yes | How many \\| at most. Default: `3`. |\n\n\
+            Output: see the schema in `hivekeep tools --json`.\n\n";
+        assert_eq!(page, expected);
+        let none = || json_schema!({ "type": "object", "description": "x" });
+        assert!(docs(&catalogue_of(Effect::Read, none))[1].1.contains("Input: none.\n"));
+    }
+
+    #[test]
+    fn each_fact_of_a_declaration_has_its_words() {
+        let has = |spec: ToolSpec, words: &str| assert!(facts(&spec).contains(words), "{words}");
+        for (effect, words) in [
+            (Effect::Write, "changes something each time; "),
+            (Effect::Idempotent, "may be repeated safely; "),
+            (Effect::Destroy, "may destroy data; "),
+        ] {
+            has(ToolSpec { effect, ..SPEC }, words);
+        }
+        has(ToolSpec { risk: Risk::Medium, ..SPEC }, "risk medium;");
+        has(ToolSpec { risk: Risk::High, ..SPEC }, "risk high;");
+        for (rate, words) in
+            [(RateClass::Create, "create"), (RateClass::Exec, "exec"), (RateClass::File, "file")]
+        {
+            has(ToolSpec { rate, ..SPEC }, &format!("rate class {words};"));
+        }
+        let addressing = Addressing::Field { kind: "team", field: "team_id" };
+        has(ToolSpec { addressing, ..SPEC }, "served by the team in `team_id`;");
+        has(ToolSpec { tier: Tier::System, ..SPEC }, " KiB; for agents of the system only.");
+        let operator = ToolSpec { tier: Tier::Operator, result_budget_bytes: 3 * 1024, ..SPEC };
+        has(operator, "up to 3 KiB; for operators only.");
+    }
+
+    #[test]
+    fn names_of_files_are_plain_and_a_description_may_be_of_the_kind() {
+        assert_eq!(slug("Host files -- of (users)"), "host-files-of-users");
+        let root = serde_json::json!({ "$defs": { "A": { "description": "An a." } } });
+        let used = serde_json::json!({ "$ref": "#/$defs/A" });
+        assert_eq!(description(&used, &root), "An a.");
+        assert_eq!(first_sentence("One line\nand another"), "One line");
+    }
+}

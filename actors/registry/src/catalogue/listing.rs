@@ -279,7 +279,58 @@ mod tests {
     }
 
     #[test]
+    fn what_would_change_the_meaning_stays_as_it_is() {
+        let same = |schema: Value| assert_eq!(slim(&schema), schema);
+        // Constants of which some are no texts; a keyword that both have; what has an address.
+        same(json!({ "oneOf": [{ "const": "a" }, { "const": 1 }] }));
+        same(
+            json!({ "properties": { "a": { "$ref": "#/$defs/A", "type": "string" } }, "$defs": { "A": { "type": "null" } } }),
+        );
+        for key in ["$id", "$anchor", "$dynamicAnchor"] {
+            same(
+                json!({ "properties": { "a": { "$ref": "#/$defs/A" } }, "$defs": { "A": { key: "x", "type": "null" } } }),
+            );
+        }
+        same(json!({ "properties": { "a": { "minimum": 0, "maximum": 7, "default": false } } }));
+        // Names of properties are no keywords.
+        same(
+            json!({ "properties": { "maximum": { "type": "null" }, "items": { "enum": [null] } } }),
+        );
+    }
+
+    #[test]
+    fn bounds_of_32_bits_go_and_constants_without_words_are_told_by_nothing() {
+        let bounds = json!({ "items": [{ "minimum": i32::MIN, "maximum": i32::MAX }] });
+        assert_eq!(slim(&bounds), json!({ "items": [{}] }));
+        let constants =
+            json!({ "description": "Both.", "oneOf": [{ "const": "a" }, { "const": "b" }] });
+        let told = json!({ "description": "Both.", "type": "string", "enum": ["a", "b"] });
+        assert_eq!(slim(&constants), told);
+    }
+
+    #[test]
+    fn a_definition_that_is_used_once_brings_what_its_use_has_not() {
+        let used = |definition: Value| {
+            let used = json!({ "$ref": "#/$defs/A", "description": "Here.", "default": "a" });
+            slim(&json!({ "properties": { "a": used }, "$defs": { "A": definition } }))["properties"]["a"].clone()
+        };
+        let plain = used(json!({ "type": "string", "default": "b", "description": "Any." }));
+        assert_eq!(plain, json!({ "type": "string", "default": "a", "description": "Here." }));
+        let named = used(json!({ "enum": ["a"], "description": "`a`: it." }));
+        assert_eq!(
+            named,
+            json!({ "enum": ["a"], "default": "a", "description": "Here. `a`: it." })
+        );
+        // A use without words needs those of the definition.
+        let bare = json!({ "properties": {
+            "a": { "$ref": "#/$defs/A" }, "b": { "$ref": "#/$defs/A", "description": "B." } },
+            "$defs": { "A": { "type": "null", "description": "Any." } } });
+        assert_eq!(slim(&bare), bare);
+    }
+
+    #[test]
     fn paragraphs_are_joined_and_lists_are_not() {
         assert_eq!(joined("One\ntwo.\n\nThree:\n- a\n- b"), "One two.\n\nThree:\n- a\n- b");
+        assert_eq!(joined("See\n`this`\n(or)\n\"that\"\n1. a"), "See `this` (or) \"that\"\n1. a");
     }
 }

@@ -12,7 +12,7 @@ fn toys() -> Catalogue {
     Catalogue::new(toy_tools()).expect("the toys are declared well")
 }
 
-const SPEC: ToolSpec = ToolSpec {
+pub(crate) const SPEC: ToolSpec = ToolSpec {
     name: "odd_tool",
     title: "Odd",
     family: "odd",

@@ -300,6 +300,28 @@ mod tests {
     }
 
     #[test]
+    fn the_last_message_is_told_and_its_length_is_bounded() {
+        let call = call();
+        assert_eq!(call.last(), (None, call.begun_at));
+        call.note(&"é".repeat(300));
+        call.note("");
+        let (told, at) = call.last();
+        assert!(told == Some("é".repeat(250)) && at >= call.begun_at);
+        let end = at + TimeDelta::seconds(3);
+        call.end(end);
+        call.stop();
+        assert!(call.last().1 == end && !call.is_stopped(), "it was over");
+    }
+
+    #[test]
+    fn the_time_that_it_is_kept_begins_with_its_end() {
+        let (call, options) = (call(), DeferredOptions { kept_secs: 10, ..Default::default() });
+        assert_eq!(call.lasts(&options), Duration::from_secs(110));
+        call.end(call.begun_at + TimeDelta::seconds(7));
+        assert_eq!(call.lasts(&options), Duration::from_secs(17));
+    }
+
+    #[test]
     fn an_end_expires_and_a_running_call_does_not() {
         let (call, options) = (call(), DeferredOptions { kept_secs: 10, ..Default::default() });
         call.hand_out();

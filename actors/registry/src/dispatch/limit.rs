@@ -238,6 +238,17 @@ mod tests {
     }
 
     #[test]
+    fn a_context_may_allow_less_than_the_tool_and_not_more() {
+        let catalogue = catalogue_of(Effect::Read, input);
+        let entry = catalogue.entries().next().expect("one");
+        let budget = |most_bytes| {
+            let (view, session, call) = (&ToolView::default(), SessionId::new(), CallId::new());
+            ResultOwner { user: None, session, call, view, most_bytes }.budget(entry)
+        };
+        assert_eq!([budget(None), budget(Some(99)), budget(Some(101))], [100, 99, 100]);
+    }
+
+    #[test]
     fn the_refusal_names_what_makes_it_smaller_and_what_was_done() {
         let of = |effect| refusal(catalogue_of(effect, input).entries().next().expect("one"), 9);
         let read = of(Effect::Read);

@@ -223,3 +223,42 @@ fn late(admitted: bool, limit: Duration) -> ToolError {
 fn nothing_done(error: impl Into<ToolError>) -> ToolError {
     error.into().detail("outcome", "nothing_done")
 }
+
+#[cfg(test)]
+mod tests {
+    use schemars::json_schema;
+    use serde_json::json;
+
+    use super::*;
+    use crate::catalogue::tests::catalogue_of;
+
+    #[test]
+    fn a_call_has_its_own_time_or_its_inputs_or_its_tools() {
+        let input = || json_schema!({ "type": "object", "description": "x" });
+        let catalogue = catalogue_of(hivekeep_kernel::Effect::Read, input);
+        let entry = catalogue.entries().next().expect("one");
+        let limit = |args: Value, secs: Option<u64>| {
+            time_limit(entry, &args, secs.map(Duration::from_secs)).as_secs()
+        };
+        assert_eq!(limit(json!({}), None), 1);
+        assert_eq!(limit(json!({ "timeout_secs": 5 }), None), 15);
+        assert_eq!(limit(json!({ "timeout_secs": 5 }), Some(7)), 7);
+        assert_eq!(limit(json!({ "timeout_secs": u64::MAX }), None), 86_400);
+        assert_eq!(limit(json!({}), Some(86_401)), 86_400);
+    }
+
+    #[test]
+    fn part_of_a_second_counts_as_one_and_a_call_that_waited_did_nothing() {
+        let told = |admitted, ms| {
+            let error = late(admitted, Duration::from_millis(ms));
+            (error.layer, error.details["deadline_secs"].as_u64().expect("a number"))
+        };
+        assert_eq!(told(true, 2_000), (Layer::Actor, 2));
+        assert_eq!(told(false, 2_001), (Layer::Admission, 3));
+        assert!(
+            late(false, Duration::ZERO)
+                .next_step
+                .is_some_and(|next| next.contains("nothing was done"))
+        );
+    }
+}

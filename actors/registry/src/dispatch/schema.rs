@@ -246,6 +246,59 @@ mod tests {
     }
 
     #[test]
+    fn what_is_expected_is_said_in_words() {
+        fn rules() -> Schema {
+            let told = |rule: Value| {
+                let mut rule = rule;
+                rule["description"] = "x".into();
+                rule
+            };
+            json_schema!({ "type": "object", "description": "x", "required": ["number"], "properties": {
+                "number": told(json!({ "minimum": 3 })),
+                "more": told(json!({ "exclusiveMinimum": 3 })),
+                "less": told(json!({ "exclusiveMaximum": 3 })),
+                "kind": told(json!({ "enum": ["a", "b"] })),
+                "always": told(json!({ "const": 3 })),
+                "text": told(json!({ "minLength": 3 })),
+                "few": told(json!({ "minItems": 2, "type": ["array", "null"] })),
+                "many": told(json!({ "maxItems": 0 })),
+                "odd": told(json!({ "multipleOf": 2 })),
+            } })
+        }
+        let catalogue = catalogue_of(Effect::Read, rules);
+        let entry = catalogue.entries().next().expect("one");
+        for (field, value, expected) in [
+            ("number", json!(2), "at least 3"),
+            ("more", json!(3), "more than 3"),
+            ("less", json!(3), "less than 3"),
+            ("kind", json!("c"), r#"one of ["a","b"]"#),
+            ("always", json!(4), "3"),
+            ("text", json!("ab"), "at least 3 characters"),
+            ("few", json!([1]), "at least 2 items"),
+            ("few", json!(1), "array or null"),
+            ("many", json!([1]), "at most 0 items"),
+        ] {
+            let mut input = json!({ "number": 3 });
+            input[field] = value;
+            let told = entry.check(&input).expect_err(field).message;
+            assert_eq!(
+                told,
+                format!("the input of `odd_tool` is invalid: /{field}: expected {expected}")
+            );
+        }
+        let odd = entry.check(&json!({ "number": 3, "odd": 77 })).expect_err("it is odd").message;
+        assert!(odd.contains("something else (") && !odd.contains("77"), "{odd}");
+        let missing = entry.check(&json!({})).expect_err("it is missing");
+        assert!(
+            missing
+                .next_step
+                .is_some_and(|next| next.contains("number (required)") && next.contains(" odd"))
+        );
+        assert!(told(json!(3)).contains(&(String::new(), "object".to_owned())));
+        assert_eq!(escaped("a/b~c"), "a~1b~0c");
+    }
+
+    #[test]
     fn several_rules_of_one_value_are_each_told() {
         let told = told(json!({ "name": "ABCD" }));
         let expected: Vec<_> = told.iter().map(|(_, expected)| expected.as_str()).collect();
