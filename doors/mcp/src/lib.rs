@@ -69,7 +69,8 @@ use http::KeptClients;
 use receipts::Receipts;
 
 /// Description of the program, as its package has it.
-const DESCRIPTION: &str = "A supervised-actor daemon that keeps workspaces in real virtual machines and offers them as tools";
+const DESCRIPTION: &str = "A supervised-actor daemon that keeps workspaces in real virtual machines and offers them \
+    as tools";
 /// Instructions that a model reads before it sees the tools.
 static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
     let mut told =
