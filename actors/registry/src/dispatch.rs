@@ -181,7 +181,7 @@ impl Dispatcher {
     pub async fn call(&self, request: CallRequest) -> CallOutcome {
         let (sessions, session) = (&self.0.sessions, request.session);
         let mut trail = Trail::begin(self.0.records.clone(), &request);
-        let (result, receipt) = match self.pass(request, &mut trail).await {
+        let (result, receipt) = match self.run_pipeline(request, &mut trail).await {
             Ok((value, receipt)) => (Ok(value), Some(receipt)),
             Err(error) => {
                 if trail.refused() && !sessions.tells_refusal(session, &error.code) {
@@ -195,8 +195,8 @@ impl Dispatcher {
         CallOutcome { waiting, receipt, ..trail.finish(result) }
     }
 
-    /// The order.
-    async fn pass(
+    /// Runs the steps in their order.
+    async fn run_pipeline(
         &self,
         request: CallRequest,
         trail: &mut Trail,
@@ -221,7 +221,7 @@ impl Dispatcher {
         let user = live.shared().account.user;
         let caller = decide::Caller { session, user, door, view: &view, profile: &profile };
         let question = caller.question(entry, Some(&args));
-        let asks = decide::pass(inner, entry, &question, trail.verdicts())?;
+        let asks = decide::authorize(inner, entry, &question, trail.verdicts())?;
         entry.check(&args)?;
         let approved = match asks {
             None => {
@@ -235,13 +235,14 @@ impl Dispatcher {
                     approve::Patience { route: &approval, progress, cancel, over: &over };
                 let verdicts = trail.verdicts();
                 // Boxed: most calls need none, and every call would carry its room.
-                let by = approve::pass(inner, asks, entry, &question, patience, verdicts);
+                let by =
+                    approve::require_approval(inner, asks, entry, &question, patience, verdicts);
                 Some(Box::pin(by).await?)
             }
         };
         let limits = inner.policy.limits(&question);
         rate::within(live.shared(), limits.max_calls)?;
-        rate::pass(live.shared(), entry, &args)?;
+        rate::take_tokens(live.shared(), entry, &args)?;
         live.take(entry.name()).await?;
         let (pad, receipt) = Receipt::pair();
         let user = live.shared().account.user;
@@ -262,7 +263,7 @@ impl Dispatcher {
             trace,
             client: approval.client,
         };
-        let value = match route::pass(inner, order, trail).await {
+        let value = match route::deliver(inner, order, trail).await {
             Ok(value) => value,
             Err(error) => {
                 Box::pin(approve::asked_more(inner, approved, &error)).await;
@@ -272,7 +273,7 @@ impl Dispatcher {
         let most_bytes = limits.max_result_bytes;
         let owner =
             limit::ResultOwner { user: Some(user), session, call, view: &shown, most_bytes };
-        Ok((limit::pass(inner, entry, owner, value).await?, pad))
+        Ok((limit::enforce(inner, entry, owner, value).await?, pad))
     }
 
     /// Messages that wait for a session now, for answers that are given later than they were made.

@@ -55,7 +55,7 @@ pub(super) struct Patience<'a> {
 ///
 /// # Errors
 /// `approval_required`, `approval_denied`, `approval_timed_out`, those of tokens, `cancelled`, `denied`.
-pub(super) async fn pass(
+pub(super) async fn require_approval(
     inner: &Inner,
     asks: Asks,
     entry: &ToolEntry,
@@ -79,7 +79,7 @@ pub(super) async fn pass(
         |error: ToolError| error.detail("policy", asks.layer).detail("verdicts", notable(verdicts));
     let by = by.map_err(told)?;
     let mut by_now = Vec::new();
-    if let Err(error) = decide::pass(inner, entry, question, &mut by_now) {
+    if let Err(error) = decide::authorize(inner, entry, question, &mut by_now) {
         *verdicts = by_now;
         return Err(error);
     }

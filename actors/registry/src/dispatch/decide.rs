@@ -24,7 +24,7 @@ pub(super) struct Asks {
 ///
 /// # Errors
 /// `denied`; `actor_unavailable` where a person would be asked for what cannot be done.
-pub(super) fn pass(
+pub(super) fn authorize(
     inner: &Inner,
     entry: &ToolEntry,
     question: &Question<'_>,

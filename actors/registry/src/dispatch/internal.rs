@@ -79,10 +79,10 @@ impl Dispatcher {
             trace: None,
             client: None,
         };
-        let value = route::pass(inner, order, trail).await?;
+        let value = route::deliver(inner, order, trail).await?;
         let owner =
             limit::ResultOwner { user, session: principal, call, view: &shown, most_bytes: None };
-        let value = limit::pass(inner, entry, owner, value).await?;
+        let value = limit::enforce(inner, entry, owner, value).await?;
         pad.sign();
         Ok(value)
     }

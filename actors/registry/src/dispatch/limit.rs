@@ -55,7 +55,7 @@ impl ResultOwner<'_> {
     }
 }
 
-pub(super) async fn pass(
+pub(super) async fn enforce(
     inner: &Inner,
     entry: &ToolEntry,
     owner: ResultOwner<'_>,
@@ -65,7 +65,7 @@ pub(super) async fn pass(
     within(inner, entry, owner, value, budget).await
 }
 
-/// Like [`pass`], with another budget.
+/// Like [`enforce`], with another budget.
 pub(super) async fn within(
     inner: &Inner,
     entry: &ToolEntry,

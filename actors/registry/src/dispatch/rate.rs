@@ -13,7 +13,7 @@ use crate::{
     sessions::{SessionShared, Slow, Whose},
 };
 
-pub(super) fn pass(
+pub(super) fn take_tokens(
     shared: &SessionShared,
     entry: &ToolEntry,
     args: &Value,

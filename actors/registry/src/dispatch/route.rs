@@ -124,7 +124,7 @@ pub(super) enum Caller {
     Daemon(SessionId, Option<InFlight>),
 }
 
-pub(super) async fn pass(
+pub(super) async fn deliver(
     inner: &Inner,
     order: Order<'_>,
     trail: &mut Trail,
