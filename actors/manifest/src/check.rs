@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use hivekeep_ports::ManifestProblem;
-use jsonschema::{Draft, Validator};
+use hivekeep_runtime::json_schema::{Validator, validator};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -83,8 +83,7 @@ fn compile<T: JsonSchema>() -> CompiledSchema {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let schema = generator.into_root_schema_for::<T>().to_value();
     // A test makes them; a program with a broken one is never built.
-    let validator = jsonschema::options().with_draft(Draft::Draft202012).build(&schema);
-    CompiledSchema { validator: validator.expect("the schema of a type is valid"), schema }
+    CompiledSchema { validator: validator(&schema).expect("the schema of a type is valid"), schema }
 }
 
 /// Problems of a text in its order, at most [`MAX_PROBLEMS`]; none if it is valid.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use croner::parser::{CronParser, Seconds, Year};
+use hivekeep_runtime::json_schema::check_schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -208,7 +209,7 @@ pub(crate) fn check_json_schema(
     path: &ManifestPath,
     problems: &mut ProblemList<'_>,
 ) {
-    if let Err(error) = jsonschema::meta::validate(&Value::Object(schema.clone())) {
+    if let Err(error) = check_schema(&Value::Object(schema.clone())) {
         let at = ManifestPath::of_pointer(error.instance_path().as_str());
         let path = at.0.iter().fold(path.clone(), |path, step| path.join(step));
         problems.add(&path, "is not valid in a JSON Schema");

@@ -4,15 +4,13 @@
 use std::fmt;
 
 use hivekeep_ports::ManifestProblem;
-use jsonschema::{ValidationError, error::TypeKind, error::ValidationErrorKind as Kind};
+use hivekeep_runtime::json_schema::{self, JsonType, ValidationError, ValidationErrorKind as Kind};
 use serde_json::Value;
 
 use crate::yaml::{TextPosition, YamlNode};
 
 /// Most problems that are reported of one text; more are not looked for.
 pub const MAX_PROBLEMS: usize = 20;
-/// Keys by which a value tells which alternative it is.
-const TAGS: [&str; 2] = ["kind", "type"];
 /// Unknown keys that are reported of one mapping.
 const MAX_KEYS: usize = 20;
 /// Similarity from which another name is worth a question (Jaro-Winkler).
@@ -105,88 +103,29 @@ pub(crate) fn problem(at: TextPosition, path: &ManifestPath, message: String) ->
     ManifestProblem { line, column, path: path.to_string(), message }
 }
 
-/// Reports a violation, or, of alternatives, those of the one that was most likely meant.
+/// Reports the violations below an error.
 pub(crate) fn tell_violation(
     error: &ValidationError<'_>,
     schema: &Value,
     problems: &mut ProblemList<'_>,
 ) {
-    let at = ManifestPath::of_pointer(error.instance_path().as_str());
-    match error.kind() {
-        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
-            alternatives(context, &at, schema, problems);
-        }
-        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            let known = properties(error, schema);
-            for key in unexpected.iter().take(MAX_KEYS) {
-                problems.add_key(&at.join(key), unknown_key(key, &known));
-            }
-        }
-        Kind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            problems.add(&at, format!("the key `{name}` is missing"));
-        }
-        _ => problems.add(&at, sentence(error, schema)),
-    }
-}
-
-/// Reports what is wrong with the alternative that fits best, or, where none is of the value's kind, the
-/// kinds that there are.
-fn alternatives(
-    branches: &[Vec<ValidationError<'static>>],
-    at: &ManifestPath,
-    schema: &Value,
-    problems: &mut ProblemList<'_>,
-) {
-    if let Some(tag) = missing_tag(branches) {
-        return problems.add(at, format!("the key `{tag}` is missing"));
-    }
-    let best = branches.iter().min_by_key(|branch| (other_kind(branch, at), branch.len()));
-    match best {
-        Some(best) if !other_kind(best, at) => {
-            best.iter().for_each(|error| tell_violation(error, schema, problems));
-        }
-        _ => {
-            let mut options = Vec::new();
-            let mut place = at.clone();
-            for error in branches.iter().flatten().filter(|error| tells_kind(error, at)) {
-                place = ManifestPath::of_pointer(error.instance_path().as_str());
-                let option = expected(error);
-                if !options.contains(&option) {
-                    options.push(option);
+    for rules in json_schema::violations(error) {
+        let rule = rules[0];
+        let at = ManifestPath::of_pointer(rule.instance_path().as_str());
+        match rule.kind() {
+            Kind::AdditionalProperties { unexpected }
+            | Kind::UnevaluatedProperties { unexpected } => {
+                let known = properties(rule, schema);
+                for key in unexpected.iter().take(MAX_KEYS) {
+                    problems.add_key(&at.join(key), unknown_key(key, &known));
                 }
             }
-            problems.add(&place, format!("expected {}", options.join(" or ")));
+            Kind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                problems.add(&at, format!("the key `{name}` is missing"));
+            }
+            _ => problems.add(&at, sentence(&rules, schema)),
         }
-    }
-}
-
-/// Tag that every alternative with one misses.
-fn missing_tag(branches: &[Vec<ValidationError<'static>>]) -> Option<&'static str> {
-    let misses = |branch: &[ValidationError<'_>], tag: &str| {
-        branch.iter().any(
-            |error| matches!(error.kind(), Kind::Required { property } if property.as_str() == Some(tag)),
-        )
-    };
-    let count = |tag: &str| branches.iter().filter(|branch| misses(branch, tag)).count();
-    TAGS.into_iter().find(|tag| count(tag) > 1)
-}
-
-fn other_kind(branch: &[ValidationError<'_>], at: &ManifestPath) -> bool {
-    branch.iter().any(|error| tells_kind(error, at))
-}
-
-/// True for a violation of type or tag, which shows that the value is another alternative.
-fn tells_kind(error: &ValidationError<'_>, at: &ManifestPath) -> bool {
-    let path = ManifestPath::of_pointer(error.instance_path().as_str());
-    let tag = || {
-        path.0.len() == at.0.len() + 1
-            && TAGS.iter().any(|tag| path.0.last().is_some_and(|last| last == tag))
-    };
-    match error.kind() {
-        Kind::Type { .. } | Kind::Enum { .. } => path == *at,
-        Kind::Constant { .. } => path == *at || tag(),
-        _ => false,
     }
 }
 
@@ -243,72 +182,41 @@ fn snake_case(key: &str) -> String {
     snake
 }
 
-fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
-    let unquoted = error.instance().is_number() || error.instance().is_boolean();
-    let wanted = expected(error);
-    let texts = matches!(error.kind(), Kind::Type { .. }) && wanted.starts_with("a text");
-    if unquoted && texts && !wanted.contains("number") {
-        return "expected a text: put the value in quotes".to_owned();
-    }
-    if let Kind::Pattern { pattern } = error.kind() {
-        let about = holder(error, schema).and_then(|holder| holder.get("description")?.as_str());
-        return match about.filter(|about| !about.is_empty()) {
-            Some(about) => format!("is not valid. {about}"),
-            None => format!("is not valid: it has to match {pattern}"),
-        };
-    }
-    if let (Kind::Enum { options }, Some(given)) = (error.kind(), error.instance().as_str()) {
-        let known: Vec<_> =
-            options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        if let Some(name) = nearest(given, &known) {
-            return format!("expected {}: did you mean `{name}`?", expected(error));
+fn sentence(rules: &[&ValidationError<'_>], schema: &Value) -> String {
+    let wanted = json_schema::expected(rules, type_name);
+    let [rule] = rules else { return format!("expected {wanted}") };
+    match (rule.kind(), rule.instance().as_ref()) {
+        (Kind::Type { .. }, Value::Number(_) | Value::Bool(_))
+            if wanted.starts_with("a text") && !wanted.contains("number") =>
+        {
+            "expected a text: put the value in quotes".to_owned()
         }
-    }
-    format!("expected {}", expected(error))
-}
-
-/// Text of what a violated rule expects.
-fn expected(error: &ValidationError<'_>) -> String {
-    match error.kind() {
-        Kind::Type { kind: TypeKind::Single(kind) } => type_name(&kind.to_string()).to_owned(),
-        Kind::Type { kind: TypeKind::Multiple(kinds) } => {
-            let names = kinds.iter().map(|kind| type_name(&kind.to_string()).to_owned());
-            let mut names: Vec<_> = names.collect();
-            names.sort_by_key(|name| name == "nothing");
-            names.join(" or ")
+        (Kind::Pattern { pattern }, _) => {
+            let about = holder(rule, schema).and_then(|holder| holder.get("description")?.as_str());
+            match about.filter(|about| !about.is_empty()) {
+                Some(about) => format!("is not valid. {about}"),
+                None => format!("is not valid: it has to match {pattern}"),
+            }
         }
-        Kind::Enum { options } => {
-            let options = options.as_array().into_iter().flatten().map(text);
-            format!("one of {}", options.collect::<Vec<_>>().join(", "))
+        (Kind::Enum { options }, Value::String(given)) => {
+            let known = options.as_array().into_iter().flatten().filter_map(Value::as_str);
+            match nearest(given, &known.collect::<Vec<_>>()) {
+                Some(name) => format!("expected {wanted}: did you mean `{name}`?"),
+                None => format!("expected {wanted}"),
+            }
         }
-        Kind::Constant { expected_value } => format!("`{}`", text(expected_value)),
-        Kind::Minimum { limit } => format!("at least {limit}"),
-        Kind::Maximum { limit } => format!("at most {limit}"),
-        Kind::ExclusiveMinimum { limit } => format!("more than {limit}"),
-        Kind::ExclusiveMaximum { limit } => format!("less than {limit}"),
-        Kind::MinLength { limit } => format!("at least {limit} characters"),
-        Kind::MaxLength { limit } => format!("at most {limit} characters"),
-        Kind::MinItems { limit } => format!("at least {limit} items"),
-        Kind::MaxItems { limit } => format!("at most {limit} items"),
-        Kind::MinProperties { limit } => format!("at least {limit} keys"),
-        Kind::PropertyNames { .. } => "other keys".to_owned(),
-        _ => "another value".to_owned(),
+        _ => format!("expected {wanted}"),
     }
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn type_name(json: &str) -> &str {
-    match json {
-        "string" => "a text",
-        "object" => "a mapping",
-        "array" => "a list",
-        "integer" => "a whole number",
-        "number" => "a number",
-        "boolean" => "true or false",
-        "null" => "nothing",
-        other => other,
+fn type_name(kind: JsonType) -> &'static str {
+    match kind {
+        JsonType::String => "a text",
+        JsonType::Object => "a mapping",
+        JsonType::Array => "a list",
+        JsonType::Integer => "a whole number",
+        JsonType::Number => "a number",
+        JsonType::Boolean => "true or false",
+        JsonType::Null => "nothing",
     }
 }

@@ -16,6 +16,7 @@ use hivekeep_ports::{
     ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer, ModelDelta,
     ModelMessage, ModelRequest, ModelSource, ModelStream, ModelToolCall, ModelUse, Models,
 };
+use hivekeep_runtime::json_schema::validator;
 use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -316,12 +317,4 @@ fn structured(
     let validator = validator(schema).map_err(mismatch)?;
     let wrong = validator.iter_errors(&value).next().map(|error| error.to_string());
     wrong.map_or(Ok(Some(value)), |why| Err(mismatch(why)))
-}
-
-/// Compiles a schema: patterns are matched in linear time, and nothing is fetched.
-fn validator(schema: &Value) -> Result<jsonschema::Validator, String> {
-    let options = jsonschema::options()
-        .with_draft(jsonschema::Draft::Draft202012)
-        .with_pattern_options(jsonschema::PatternOptions::regex());
-    options.build(schema).map_err(|error| error.to_string())
 }

@@ -17,6 +17,7 @@ use std::{
 };
 
 use hivekeep_kernel::{Addressing, Layer, ToolError, ToolInfo, ToolSpec, view::same_family};
+use hivekeep_runtime::json_schema::{Validator, validator};
 use serde_json::Value;
 
 use crate::{codes, stats::ToolStats};
@@ -70,7 +71,7 @@ pub struct ToolEntry {
     /// Origin of the tool; `None` for the daemon's own.
     pub origin: Option<ToolOrigin>,
     /// Compiled at the first call: most tools are never called in a daemon's life.
-    validator: OnceLock<Option<jsonschema::Validator>>,
+    validator: OnceLock<Option<Validator>>,
     /// Required properties of each action.
     pub(crate) actions: Option<actions::Actions>,
     /// Counts and times of its calls.
@@ -109,16 +110,9 @@ impl ToolEntry {
         matches!(self.spec.addressing, Addressing::Singleton(_))
     }
 
-    /// The compiled input schema; `None` if it is not a valid schema. Patterns are matched in linear
-    /// time, whoever wrote them.
-    pub fn validator(&self) -> Option<&jsonschema::Validator> {
-        let compile = || {
-            let draft = jsonschema::options()
-                .with_draft(jsonschema::Draft::Draft202012)
-                .with_pattern_options(jsonschema::PatternOptions::regex());
-            draft.build(&self.input_schema).ok()
-        };
-        self.validator.get_or_init(compile).as_ref()
+    /// The compiled input schema; `None` if it is not a valid schema.
+    pub fn validator(&self) -> Option<&Validator> {
+        self.validator.get_or_init(|| validator(&self.input_schema).ok()).as_ref()
     }
 }
 

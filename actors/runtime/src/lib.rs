@@ -23,6 +23,8 @@ pub mod host_process;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod introspection;
+#[cfg(feature = "schema")]
+pub mod json_schema;
 pub mod json_text;
 pub mod log;
 pub mod saga;

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
-use hivekeep_kernel::{Access, Addressing, Effect, RateClass, Risk, ToolSpec, tool};
+use hivekeep_kernel::{Access, Addressing, Effect, RateClass, Risk, ToolSpec, lock, tool};
 use hivekeep_ports::SourceTool;
+use hivekeep_runtime::json_schema::validator;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::Value;
 
@@ -102,7 +103,7 @@ impl Declarations {
         annotations: Option<&ToolAnnotations>,
     ) -> Result<&'static ToolSpec, String> {
         let (effect, open_world) = effect(annotations.filter(|_| options.trust_annotations));
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let key = format!("{name}\n{title}\n{effect:?}\n{open_world}");
         if let Some(spec) = known.get(&key) {
             return Ok(*spec);
@@ -181,14 +182,6 @@ fn checked_schema(side: &str, schema: Value) -> Result<Value, String> {
         Ok(_) => Ok(schema),
         Err(why) => Err(format!("its {side} schema is not valid: {why:.200}")),
     }
-}
-
-/// Compiles a schema of a server: patterns are matched in linear time, and nothing is fetched.
-pub(crate) fn validator(schema: &Value) -> Result<jsonschema::Validator, String> {
-    let options = jsonschema::options()
-        .with_draft(jsonschema::Draft::Draft202012)
-        .with_pattern_options(jsonschema::PatternOptions::regex());
-    options.build(schema).map_err(|error| error.to_string())
 }
 
 /// A text for people, in characters that can be shown.

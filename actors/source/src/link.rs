@@ -5,17 +5,18 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use hivekeep_kernel::{CallCx, Layer, Progress, ToolError};
+use hivekeep_kernel::{CallCx, Layer, Progress, ToolError, lock};
 use hivekeep_ports::{ForeignSource, SourceState, ToolPublisher};
 use hivekeep_runtime::{
     Folders, Redact,
     host_process::HostUsers,
+    json_schema::{Validator, validator},
     log::{Decision, Log, LogError},
 };
 use hivekeep_store::NewEvent;
@@ -29,7 +30,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     ServerName, ServerOptions, codes,
-    declare::{Declarations, RejectedTool, validator},
+    declare::{Declarations, RejectedTool},
     list::{LastList, ListRecord, ListedTools},
 };
 
@@ -51,7 +52,7 @@ pub(crate) enum SourceLink {
 pub(crate) struct Published {
     pub(crate) raw_name: String,
     /// Validator of a result's structured part.
-    pub(crate) output: Option<jsonschema::Validator>,
+    pub(crate) output: Option<Validator>,
 }
 
 /// Tools as they were published last.
@@ -101,7 +102,7 @@ impl SourceShared {
     }
 
     pub(crate) fn published(&self) -> Arc<PublishedTools> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.published).clone()
     }
 
     /// Publishes a list, and keeps it if it is another one than before.
@@ -145,7 +146,7 @@ impl SourceShared {
             (tool.spec.name, Arc::new(Published { raw_name: tool.raw_name.clone(), output }))
         });
         let published = Arc::new(PublishedTools { by_name: by_name.collect(), left_out });
-        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
+        *lock(&self.published) = published;
         self.publisher.publish(self.clone(), tools);
     }
 
@@ -234,10 +235,6 @@ pub(crate) struct SourceTraffic {
 }
 
 impl SourceTraffic {
-    fn progress(&self) -> MutexGuard<'_, HashMap<ProgressToken, Progress>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True while a call runs.
     pub(crate) fn busy(&self) -> bool {
         self.running.load(Relaxed) > 0
@@ -246,7 +243,7 @@ impl SourceTraffic {
     /// Counts a call and forwards its progress for as long as the guard lives.
     pub(crate) fn begin(self: &Arc<Self>, token: ProgressToken, outlet: Progress) -> CallGuard {
         self.running.fetch_add(1, Relaxed);
-        self.progress().insert(token.clone(), outlet);
+        lock(&self.progress).insert(token.clone(), outlet);
         CallGuard { traffic: self.clone(), token }
     }
 }
@@ -260,7 +257,7 @@ pub(crate) struct CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         self.traffic.running.fetch_sub(1, Relaxed);
-        self.traffic.progress().remove(&self.token);
+        lock(&self.traffic.progress).remove(&self.token);
     }
 }
 
@@ -288,7 +285,7 @@ impl ClientHandler for Handler {
         params: ProgressNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        let outlet = self.0.progress().get(&params.progress_token).cloned();
+        let outlet = lock(&self.0.progress).get(&params.progress_token).cloned();
         if let Some(outlet) = outlet {
             let message = params.message.unwrap_or_default();
             let message: String = message.chars().take(PROGRESS_CHARS).collect();

@@ -139,7 +139,7 @@ const RULES: [Rule; 41] = [
         others: None,
     },
     Rule { name: ENCODER, house: &[], others: None },
-    Rule { name: MANIFEST, house: &[KERNEL, PORTS], others: None },
+    Rule { name: MANIFEST, house: &[KERNEL, PORTS, RUNTIME], others: None },
     Rule {
         name: "hivekeep-introspection",
         house: &[KERNEL, PORTS, STORE, RUNTIME, MANIFEST, TESTKIT],
@@ -217,12 +217,13 @@ const ROOT: &str = "hivekeep";
 const CONFIG: &str = "hivekeep-config";
 
 /// What only some may use, in what they ship.
-const ONLY_IN: [(&str, &[&str]); 13] = [
+const ONLY_IN: [(&str, &[&str]); 14] = [
     ("sled", &[STORE, BASELINES]),
     ("rmcp", &[ROOT, SERVER, MCP, MCP_CLIENT, BASELINES, "hivekeep-source"]),
     ("axum", &[SERVER, MCP, HTTP_API, E2B, DOOR_PORTS, BASELINES]),
     ("model2vec-rs", &["hivekeep-ingest"]),
     ("notify", &["hivekeep-ingest"]),
+    ("jsonschema", &[RUNTIME]),
     ("pdf-extract", &["hivekeep-ingest"]),
     ("clap", &[ROOT, SERVER, "xtask"]),
     ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser", BASELINES]),

@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn what_an_action_requires_is_named() {
         let (flat, actions) = flat();
-        let validator = jsonschema::validator_for(&flat).expect("a schema");
+        let validator = hivekeep_runtime::json_schema::validator(&flat).expect("a schema");
         for (args, missing) in [
             (json!({ "action": "make", "name": "n" }), None),
             (json!({ "action": "make", "name": "n", "to": null, "value": null }), None),

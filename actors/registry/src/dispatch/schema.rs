@@ -4,7 +4,7 @@
 //! expected there. The values themselves are not repeated: they may be secret.
 
 use hivekeep_kernel::{Layer, ToolError};
-use jsonschema::{ValidationError, error::ValidationErrorKind};
+use hivekeep_runtime::json_schema::{self, JsonType, ValidationError, ValidationErrorKind as Kind};
 use serde_json::{Map, Value, json};
 
 use crate::ToolEntry;
@@ -101,31 +101,23 @@ impl Violation {
 }
 
 fn collect(error: &ValidationError<'_>, violations: &mut Vec<Violation>) {
-    let at = error.instance_path().as_str();
-    match error.kind() {
-        // The alternative that came nearest says most: for an optional object
-        // with a wrong field it names the field, not "or null".
-        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            match context.iter().max_by_key(|branch| nearness(branch)) {
-                Some(branch) if nearness(branch) > at.len() * 2 => {
-                    branch.iter().for_each(|error| collect(error, violations));
+    for rules in json_schema::violations(error) {
+        let at = rules[0].instance_path().as_str();
+        match rules[0].kind() {
+            Kind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                push(violations, &format!("{at}/{}", escaped(name)), "to be there".to_owned());
+            }
+            Kind::AdditionalProperties { unexpected }
+            | Kind::UnevaluatedProperties { unexpected } => {
+                // The validator has made a list of all of them; `size` bounds it.
+                for name in unexpected.iter().take(MOST) {
+                    let pointer = format!("{at}/{}", escaped(name));
+                    push(violations, &pointer, "no such property".to_owned());
                 }
-                _ => push(violations, at, expected(error)),
             }
+            _ => push(violations, at, json_schema::expected(&rules, JsonType::as_str)),
         }
-        ValidationErrorKind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            push(violations, &format!("{at}/{}", escaped(name)), "to be there".to_owned());
-        }
-        ValidationErrorKind::AdditionalProperties { unexpected }
-        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            // The validator has made a list of all of them; `size` bounds it.
-            for name in unexpected.iter().take(MOST) {
-                let pointer = format!("{at}/{}", escaped(name));
-                push(violations, &pointer, "no such property".to_owned());
-            }
-        }
-        _ => push(violations, at, expected(error)),
     }
 }
 
@@ -133,50 +125,6 @@ fn push(violations: &mut Vec<Violation>, pointer: &str, expected: String) {
     if violations.len() < MOST {
         let pointer = pointer.chars().take(POINTER_CHARS).collect();
         violations.push(Violation { pointer, expected });
-    }
-}
-
-/// How far into the value an alternative fitted. Twice the length of the path of
-/// the first misfit, and one more when it is the set of properties that is wrong:
-/// then at least the type was right.
-fn nearness(branch: &[ValidationError<'_>]) -> usize {
-    use ValidationErrorKind as Kind;
-    let one = |error: &ValidationError<'_>| {
-        let inside = matches!(
-            error.kind(),
-            Kind::Required { .. }
-                | Kind::AdditionalProperties { .. }
-                | Kind::UnevaluatedProperties { .. }
-        );
-        error.instance_path().as_str().len() * 2 + usize::from(inside)
-    };
-    branch.iter().map(one).max().unwrap_or(0)
-}
-
-fn expected(error: &ValidationError<'_>) -> String {
-    use ValidationErrorKind as Kind;
-    match error.kind() {
-        Kind::Type { kind: jsonschema::error::TypeKind::Single(kind) } => kind.to_string(),
-        Kind::Type { kind: jsonschema::error::TypeKind::Multiple(kinds) } => {
-            let kinds: Vec<_> = kinds.iter().map(|kind| kind.to_string()).collect();
-            kinds.join(" or ")
-        }
-        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
-            let each: Vec<_> = context.iter().flatten().map(expected).collect();
-            each.join(" or ")
-        }
-        Kind::Enum { options } => format!("one of {options}"),
-        Kind::Constant { expected_value } => expected_value.to_string(),
-        Kind::Pattern { pattern } => format!("a text that matches {pattern}"),
-        Kind::Minimum { limit } => format!("at least {limit}"),
-        Kind::Maximum { limit } => format!("at most {limit}"),
-        Kind::ExclusiveMinimum { limit } => format!("more than {limit}"),
-        Kind::ExclusiveMaximum { limit } => format!("less than {limit}"),
-        Kind::MinLength { limit } => format!("at least {limit} characters"),
-        Kind::MaxLength { limit } => format!("at most {limit} characters"),
-        Kind::MinItems { limit } => format!("at least {limit} items"),
-        Kind::MaxItems { limit } => format!("at most {limit} items"),
-        _ => format!("something else ({})", error.masked_with("the value")),
     }
 }
 
