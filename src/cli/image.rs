@@ -7,6 +7,7 @@ use std::{io::IsTerminal, path::PathBuf, time::Duration};
 use clap::Subcommand;
 use hivekeep_door_server::plain;
 use hivekeep_image::{BuildRequest, ImageName, ImageStore, KernelChoice, RebuiltPart, Suite};
+use hivekeep_kernel::lock;
 use hivekeep_oci::{Asker, ImageOptions, ImagePuller, ImageSource, PullProgress, PullRequest};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -231,7 +232,7 @@ async fn pull(
         // Each step once, where nobody sees a line change.
         None => {
             let step = step(&progress);
-            let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut last = lock(&last);
             if *last != step {
                 eprintln!("{step}");
                 *last = step;

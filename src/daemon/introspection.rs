@@ -1,7 +1,7 @@
 //! The daemon's knowledge of itself, for the families.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use futures::{
     future::{BoxFuture, Shared},
 };
 use hivekeep_config::{LoadedConfig, ProblemSource};
+use hivekeep_kernel::lock;
 use hivekeep_registry::Catalogue;
 use hivekeep_runtime::{
     Finding,
@@ -64,7 +65,7 @@ impl SelfKnowledge {
     }
 
     fn check(&self) -> Check {
-        let mut check = self.check.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut check = lock(&self.check);
         if let Some((_, recent)) = check.as_ref().filter(|(begun, _)| begun.elapsed() < FRESH) {
             return recent.clone();
         }

@@ -5,12 +5,12 @@ use std::{
     fs::File,
     io,
     os::unix::fs::FileExt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ArtifactId, Layer, Room, ToolError, User};
+use hivekeep_kernel::{ArtifactId, Layer, Room, ToolError, User, lock};
 use hivekeep_ports::{KeptResult, LargeResult, ResultKeeper, SessionQuotas};
 use hivekeep_runtime::{Daemon, documents::Changed};
 use hivekeep_store::{Events, NewEvent};
@@ -98,7 +98,7 @@ impl Artifacts {
     /// Artifacts that the caller sees, the newest first.
     pub fn list(&self, access: ArtifactAccess) -> Vec<ArtifactInfo> {
         let now = Utc::now();
-        let index = self.0.index();
+        let index = lock(&self.0.index);
         let there = index.newest().filter(|info| access.sees(info) && info.expires_at > now);
         there.cloned().collect()
     }
@@ -108,7 +108,7 @@ impl Artifacts {
     /// # Errors
     /// `artifact_not_found`.
     pub fn find(&self, id: ArtifactId, access: ArtifactAccess) -> Result<ArtifactInfo, ToolError> {
-        let index = self.0.index();
+        let index = lock(&self.0.index);
         let found = index.get(id).filter(|info| access.sees(info) && info.expires_at > Utc::now());
         found.cloned().ok_or_else(|| not_found(id))
     }
@@ -150,7 +150,7 @@ impl Artifacts {
 
     /// Removes those whose time is over.
     pub(crate) async fn expire(&self, now: DateTime<Utc>) {
-        let expired = self.0.index().expired(now);
+        let expired = lock(&self.0.index).expired(now);
         for id in expired {
             if let Err(error) = self.take_out(id, "artifact.expired").await {
                 tracing::error!(artifact = %id, %error, "an expired artifact stays");
@@ -163,7 +163,7 @@ impl Artifacts {
         let inner = self.0.clone();
         let removing = tokio::task::spawn_blocking(move || {
             inner.folder.remove(id)?;
-            if let Some(info) = inner.index().remove(id) {
+            if let Some(info) = lock(&inner.index).remove(id) {
                 inner.tell(kind, &info);
             }
             Ok(())
@@ -191,10 +191,6 @@ impl ResultKeeper for Artifacts {
 }
 
 impl Inner {
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reserves, writes, and counts what is written. Blocks.
     fn keep(&self, result: &LargeResult) -> Result<KeptResult, ToolError> {
         let LargeResult { user, session, call, tool, value } = result;
@@ -212,10 +208,10 @@ impl Inner {
             expires_at: now + self.options.kept(),
         };
         let (id, wanted) = (info.id, (*user, info.bytes));
-        self.index().reserve(id, wanted, &self.options, self.most(*user))?;
+        lock(&self.index).reserve(id, wanted, &self.options, self.most(*user))?;
         let written = self.folder.write(&mut info, value);
         let kept = written.is_ok().then(|| info.clone());
-        self.index().settle(id, kept);
+        lock(&self.index).settle(id, kept);
         written.map_err(failed)?;
         self.tell("artifact.kept", &info);
         Ok(info.kept())

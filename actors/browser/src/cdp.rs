@@ -4,11 +4,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
+use hivekeep_kernel::lock;
 use hivekeep_runtime::json_text;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
@@ -111,7 +112,7 @@ impl Cdp {
                 }
             }
             if let Some(inner) = weak.upgrade() {
-                inner.pending().take();
+                lock(&inner.pending).take();
             }
             over.send_replace(true);
         });
@@ -130,7 +131,7 @@ impl Cdp {
     ) -> Result<T, CdpError> {
         let id = self.0.next.fetch_add(1, Relaxed);
         let (answer, answered) = oneshot::channel();
-        match self.0.pending().as_mut() {
+        match lock(&self.0.pending).as_mut() {
             Some(pending) => drop(pending.insert(id, answer)),
             None => return Err(CdpError::Ended),
         }
@@ -154,14 +155,10 @@ impl Cdp {
 }
 
 impl Inner {
-    fn pending(&self) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Answer>>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Answers a call, or hands back an event.
     fn take(&self, message: Incoming) -> Option<CdpEvent> {
         if let Some(id) = message.id {
-            let caller = self.pending().as_mut().and_then(|pending| pending.remove(&id));
+            let caller = lock(&self.pending).as_mut().and_then(|pending| pending.remove(&id));
             let answer = match (message.error, message.result) {
                 (Some(CallFailure { message, data: Value::String(data) }), _) => {
                     Err(CdpError::Refused(format!("{message} ({data})")))
@@ -184,7 +181,7 @@ struct Forget<'a>(&'a Inner, u64);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        if let Some(pending) = self.0.pending().as_mut() {
+        if let Some(pending) = lock(&self.0.pending).as_mut() {
             pending.remove(&self.1);
         }
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures::future::try_join_all;
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ToolError, lock};
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
@@ -106,7 +106,7 @@ impl Chrome {
             pump: Mutex::default(),
         });
         let pump = tokio::spawn(pump(Arc::downgrade(&chrome), events));
-        *chrome.pump.lock().unwrap_or_else(PoisonError::into_inner) = Some(pump);
+        *lock(&chrome.pump) = Some(pump);
         chrome.prepare().await.map_err(failed)?;
         Ok(chrome)
     }
@@ -176,7 +176,7 @@ impl Chrome {
 
     /// State of the browser. The lock is held only for a read or a change in memory.
     pub(crate) fn state(&self) -> MutexGuard<'_, BrowserState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Receiver of changes of the state.

@@ -8,13 +8,14 @@ use std::{
     collections::VecDeque,
     io,
     net::{SocketAddr, ToSocketAddrs},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use fast_socks5::{
     ReplyError, Socks5Command, server::Socks5ServerProtocol, util::target_addr::TargetAddr,
 };
+use hivekeep_kernel::lock;
 use hivekeep_runtime::egress::{EgressRefusal, EgressRules};
 use tokio::{
     io::copy_bidirectional,
@@ -68,7 +69,7 @@ struct RefusalLog {
 
 impl Refusals {
     fn note(&self, host: &str, refusal: EgressRefusal) {
-        let mut log = self.log();
+        let mut log = lock(&self.0);
         if log.known.len() == REFUSALS {
             log.known.pop_front();
         }
@@ -76,25 +77,21 @@ impl Refusals {
         log.count += 1;
     }
 
-    fn log(&self) -> MutexGuard<'_, RefusalLog> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Number of all refusals so far.
     pub(crate) fn count(&self) -> u64 {
-        self.log().count
+        lock(&self.0).count
     }
 
     /// The latest refusal, if there were more than `count`.
     pub(crate) fn since(&self, count: u64) -> Option<EgressRefusal> {
-        let log = self.log();
+        let log = lock(&self.0);
         log.known.back().filter(|_| log.count > count).map(|(_, refusal)| refusal.clone())
     }
 
     /// The latest refusal of a host.
     pub(crate) fn of(&self, host: &str) -> Option<EgressRefusal> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-        self.log()
+        lock(&self.0)
             .known
             .iter()
             .rev()

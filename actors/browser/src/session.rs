@@ -3,11 +3,11 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use hivekeep_kernel::{Layer, PoolPlace, SessionId, SharedPool, ToolError};
+use hivekeep_kernel::{Layer, PoolPlace, SessionId, SharedPool, ToolError, lock};
 use hivekeep_ports::{PlaceFiles, ResultKeeper, SessionQuotas};
 use hivekeep_runtime::host_process::HostUsers;
 use hivekeep_store::Events;
@@ -109,18 +109,14 @@ impl SessionBrowser {
         Arc::new(Self { session, services, target, dialogs, place, link, calls, told, _held: held })
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Time since the last call that used the browser.
     pub(crate) fn idle_for(&self) -> Duration {
-        self.told().used.elapsed()
+        lock(&self.told).used.elapsed()
     }
 
     /// Records that a Chrome ended out of order.
     pub(crate) fn lose(&self, why: &str) {
-        let mut told = self.told();
+        let mut told = lock(&self.told);
         told.lost = Some(why.to_owned());
         why.clone_into(&mut told.ended);
         drop(told);
@@ -168,16 +164,16 @@ impl SessionBrowser {
     /// # Errors
     /// `browser_state_lost`, and those of [`Self::up`].
     pub(crate) async fn page(&self) -> Result<LivePage, ToolError> {
-        self.told().used = Instant::now();
+        lock(&self.told).used = Instant::now();
         if self.starting() {
             // Calls come after the start, so a Chrome has ended since.
-            let mut told = self.told();
+            let mut told = lock(&self.told);
             let why = told.lost.take().unwrap_or_else(|| told.ended.clone());
             drop(told);
             return Err(lost(&why).retryable());
         }
         let chrome = self.up().await?;
-        if let Some(why) = self.told().lost.take() {
+        if let Some(why) = lock(&self.told).lost.take() {
             return Err(lost(&why));
         }
         if let Some(page) = chrome.page() {
@@ -206,7 +202,7 @@ impl SessionBrowser {
         if matches!(settled, Ok(Ok(link)) if matches!(*link, BrowserLink::Closed)) {
             return not_connected();
         }
-        let mut told = self.told();
+        let mut told = lock(&self.told);
         told.lost = None;
         let message = format!("Chrome ended while the call ran: {}", told.ended);
         ToolError::new(Layer::Actor, codes::BROWSER_CRASHED, message)

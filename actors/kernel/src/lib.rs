@@ -4,6 +4,8 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub mod call;
 pub mod census;
 pub mod children;
@@ -47,6 +49,11 @@ pub use shared_pool::{PoolFull, PoolPlace, SharedPool};
 pub use supervise::{Backoff, GiveUp, Restart, RestartPolicy};
 pub use tool::{Access, Addressing, Effect, RateClass, Risk, Tier, Tool, ToolInfo, ToolSpec};
 pub use trace::TraceContext;
+
+/// Locks a mutex, also after a panic under its lock: what it guards is whole between any two statements.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Views of the catalogue.
 pub mod view {

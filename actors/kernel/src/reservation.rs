@@ -13,13 +13,13 @@
 //! ```
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 
-use crate::{Resources, SessionId, ToolError, User};
+use crate::{Resources, SessionId, ToolError, User, lock};
 
 /// State of a session that owns something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,26 +168,19 @@ impl Reservation {
     /// Returns what a drawer no longer needs: it stays reserved for the next draw instead of going
     /// back to the session. Counted once before and after.
     pub fn put_back(&self, what: Resources) {
-        let mut left = self.0.left();
+        let mut left = lock(&self.0.left);
         *left = left.plus(what);
     }
 
     /// Amount that nobody has drawn.
     pub fn left(&self) -> Resources {
-        *self.0.left()
-    }
-}
-
-impl Shared {
-    fn left(&self) -> MutexGuard<'_, Resources> {
-        // Nothing between lock and unlock panics; if it did, the sums would still be right.
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0.left)
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.sessions.release(self.session, *self.left());
+        self.sessions.release(self.session, *lock(&self.left));
     }
 }
 
@@ -199,7 +192,7 @@ struct Drawn<'h> {
 
 impl<'h> Drawn<'h> {
     fn from(shared: &'h Shared, wanted: Resources) -> Self {
-        let mut left = shared.left();
+        let mut left = lock(&shared.left);
         let what = wanted.lesser(*left);
         *left = left.minus(what);
         drop(left);
@@ -213,7 +206,7 @@ impl<'h> Drawn<'h> {
 
 impl Drop for Drawn<'_> {
     fn drop(&mut self) {
-        let mut left = self.shared.left();
+        let mut left = lock(&self.shared.left);
         *left = left.plus(self.what);
     }
 }

@@ -4,10 +4,10 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use crate::{Layer, ToolError, User, codes};
+use crate::{Layer, ToolError, User, codes, lock};
 
 /// The pool. Cheap to clone.
 ///
@@ -76,7 +76,7 @@ impl<K: Eq + Hash + Clone> SharedPool<K> {
     /// With half of what the others leave held, or nothing free.
     pub fn take(&self, holder: K) -> Result<PoolPlace<K>, PoolFull> {
         let Pool { option, most, .. } = *self.0;
-        let mut held = self.held();
+        let mut held = lock(&self.0.held);
         let own = held.by.get(&holder).copied().unwrap_or_default();
         PoolFull::check(option, most, own, held.all)?;
         held.all += 1;
@@ -87,18 +87,13 @@ impl<K: Eq + Hash + Clone> SharedPool<K> {
 
     /// Places that are taken, of all holders.
     pub fn taken(&self) -> usize {
-        self.held().all
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held<K>> {
-        // Counts stay right: nothing panics between two of them.
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.held).all
     }
 }
 
 impl<K: Eq + Hash + Clone> Drop for PoolPlace<K> {
     fn drop(&mut self) {
-        let mut held = self.pool.held();
+        let mut held = lock(&self.pool.0.held);
         held.all -= 1;
         if let Some(own) = held.by.get_mut(&self.holder) {
             *own -= 1;
@@ -162,7 +157,10 @@ mod tests {
         assert_eq!(pool.taken(), 1);
         assert!(pool.take(User::Uid(1)).is_ok(), "what was dropped is free again");
         drop(held);
-        assert!(pool.held().by.is_empty() && pool.held().all == 0, "nobody is remembered");
+        assert!(
+            lock(&pool.0.held).by.is_empty() && lock(&pool.0.held).all == 0,
+            "nobody is remembered"
+        );
     }
 
     #[test]

@@ -4,15 +4,11 @@
 //! returns has completed. Segments that are closed and folded are kept as their heads alone, and read
 //! from the journal when a window begins within them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use chrono::{NaiveDate, TimeDelta};
 use futures::future::BoxFuture;
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ToolError, lock};
 use hivekeep_runtime::log::{self, Decision, Log, LogError, Sourced};
 use hivekeep_store::{Journal, StreamId};
 
@@ -128,7 +124,7 @@ impl MetricsLedger {
     /// `metrics_day_full`; `busy`, also for an owner that has half of the day; `journal_failed`.
     pub(crate) fn add(&self, entry: MetricEntry) -> Result<Durable, ToolError> {
         let date = entry.date();
-        let mut days = self.held();
+        let mut days = lock(&self.days);
         let day = days.entry(date).or_default();
         day.take(self.bounds, &entry)?;
         day.decide(&self.journal, date, SegmentRecord::Added(Box::new(entry)))
@@ -144,7 +140,7 @@ impl MetricsLedger {
         mut entries: Vec<MetricEntry>,
         upto: u64,
     ) -> Result<Durable, ToolError> {
-        let mut days = self.held();
+        let mut days = lock(&self.days);
         let day = days.entry(date).or_default();
         let room = entries.iter().take_while(|it| day.take(self.bounds, it).is_ok()).count();
         let uncounted = (entries.len() - room) as u64;
@@ -154,7 +150,7 @@ impl MetricsLedger {
 
     /// Segments in their order.
     pub(crate) fn rows(&self) -> Vec<SegmentRow> {
-        let days = self.held();
+        let days = lock(&self.days);
         let all = days.iter().flat_map(|(date, day)| day.slots.iter().map(move |it| (*date, it)));
         all.map(|(date, slot)| {
             let id = SegmentId { date, number: slot.number };
@@ -169,7 +165,7 @@ impl MetricsLedger {
 
     /// Tallies of the days from one on, the oldest first.
     pub(crate) fn tallies(&self, from: NaiveDate) -> Vec<(NaiveDate, DayTally)> {
-        let days = self.held();
+        let days = lock(&self.days);
         let tally = |day: &Day| day.slots.last().map(|slot| slot.view(|head| head.tally.clone()));
         days.range(from..).filter_map(|(date, day)| Some((*date, tally(day)?))).collect()
     }
@@ -244,7 +240,7 @@ impl MetricsLedger {
 
     /// Forgets the log of a closed segment with nothing on its way, and keeps its head.
     fn put_away(&self, id: SegmentId) {
-        let mut days = self.held();
+        let mut days = lock(&self.days);
         let Some(day) = days.get_mut(&id.date) else { return };
         let last = day.slots.len().saturating_sub(1);
         for (at, slot) in day.slots.iter_mut().enumerate().filter(|(_, it)| it.number == id.number)
@@ -266,7 +262,7 @@ impl MetricsLedger {
     /// Takes out the days before one.
     pub(crate) fn take_expired(&self, oldest: NaiveDate) -> Vec<SegmentRow> {
         let gone: Vec<_> = self.rows().into_iter().filter(|row| row.id.date < oldest).collect();
-        self.held().retain(|date, _| *date >= oldest);
+        lock(&self.days).retain(|date, _| *date >= oldest);
         gone
     }
 
@@ -287,7 +283,7 @@ impl MetricsLedger {
     }
 
     fn logs(&self) -> Vec<(SegmentId, Log<MetricSegment>, bool)> {
-        let days = self.held();
+        let days = lock(&self.days);
         let mut logs = Vec::new();
         for (date, day) in days.iter() {
             for (at, slot) in day.slots.iter().enumerate() {
@@ -299,13 +295,9 @@ impl MetricsLedger {
     }
 
     fn with_slot<R>(&self, id: SegmentId, change: impl FnOnce(&mut Slot) -> R) -> Option<R> {
-        let mut days = self.held();
+        let mut days = lock(&self.days);
         let slot = days.get_mut(&id.date)?.slots.iter_mut().find(|it| it.number == id.number)?;
         Some(change(slot))
-    }
-
-    fn held(&self) -> MutexGuard<'_, BTreeMap<NaiveDate, Day>> {
-        self.days.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -19,11 +19,12 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use hivekeep_kernel::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use query::from_resolv_conf;
@@ -89,7 +90,7 @@ impl Buckets {
 
     /// Takes a token and a place, if there are any.
     fn admit(&self, guest: Ipv4Addr, now: Instant) -> Option<Place> {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = lock(&self.guests);
         let full = f64::from(self.limits.burst);
         let bucket = guests.entry(guest).or_insert_with(|| Bucket {
             tokens: full,
@@ -111,7 +112,7 @@ impl Buckets {
 
     /// Forgets guests that are members no more.
     fn retain(&self, is_member: impl Fn(&Ipv4Addr) -> bool) {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = lock(&self.guests);
         guests.retain(|guest, _| is_member(guest));
     }
 }

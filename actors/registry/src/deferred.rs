@@ -17,12 +17,12 @@ mod run;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ApprovalId, DeferredId, Layer, SessionId, ToolError};
+use hivekeep_kernel::{ApprovalId, DeferredId, Layer, SessionId, ToolError, lock};
 use hivekeep_ports::{UserQuestion, UserReply};
 use hivekeep_runtime::log;
 use hivekeep_store::{Journal, StreamId};
@@ -89,7 +89,7 @@ struct Inner {
 
 impl std::fmt::Debug for DeferredCalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeferredCalls").field("calls", &self.calls().len()).finish()
+        f.debug_struct("DeferredCalls").field("calls", &lock(&self.0.calls).len()).finish()
     }
 }
 
@@ -146,16 +146,11 @@ impl DeferredCalls {
     }
 
     fn find(&self, session: SessionId, id: DeferredId) -> Result<Arc<HeldCall>, ToolError> {
-        let found = self.calls().get(&id).cloned();
+        let found = lock(&self.0.calls).get(&id).cloned();
         let now = Utc::now();
         let own = |call: &Arc<HeldCall>| call.session == session;
         let there = |call: &Arc<HeldCall>| call.is_known() && !call.expired(&self.0.options, now);
         found.filter(own).filter(there).ok_or_else(|| unknown(id))
-    }
-
-    fn calls(&self) -> MutexGuard<'_, HashMap<DeferredId, Arc<HeldCall>>> {
-        // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

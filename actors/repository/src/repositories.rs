@@ -3,10 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
-use hivekeep_kernel::{Layer, RepositoryId, SessionId, ToolError, User};
+use hivekeep_kernel::{Layer, RepositoryId, SessionId, ToolError, User, lock};
 use hivekeep_ports::{GitCredentials, SessionQuotas, Volumes};
 use hivekeep_runtime::{
     Daemon, ToolClient,
@@ -61,11 +61,11 @@ impl Repositories {
     }
 
     pub(crate) fn logs(&self) -> MutexGuard<'_, BindingLogs> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.logs)
     }
 
     pub(crate) fn steps(&self) -> MutexGuard<'_, BTreeMap<RepositoryId, &'static str>> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.steps)
     }
 
     pub(crate) fn owner(&self, session: SessionId) -> RepositoryResult<User> {

@@ -7,10 +7,11 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
+use hivekeep_kernel::lock;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 use url::{Host, Url};
@@ -253,7 +254,7 @@ impl OwnAddresses {
 
     /// Whether it is one of them. While they cannot be read, each may be.
     fn has(&self, address: IpAddr) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         if last.as_ref().is_none_or(|(at, _)| at.elapsed() > FRESH) {
             match (self.read)() {
                 Ok(found) => *last = Some((Instant::now(), found)),

@@ -11,10 +11,11 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use hivekeep_kernel::lock;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     task::{JoinHandle, spawn_blocking},
@@ -229,7 +230,7 @@ impl StderrTail {
 
     /// The last of the standard error, as it stands.
     pub fn said(&self) -> String {
-        let tail = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = lock(&self.bytes);
         String::from_utf8_lossy(&tail).into_owned()
     }
 }
@@ -237,7 +238,7 @@ impl StderrTail {
 async fn keep_tail(mut stream: impl AsyncRead + Unpin, tail: Arc<Mutex<Vec<u8>>>) {
     let mut chunk = [0; 1024];
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = lock(&tail);
         tail.extend_from_slice(&chunk[..read]);
         let excess = tail.len().saturating_sub(STDERR_BYTES);
         tail.drain(..excess);

@@ -20,10 +20,11 @@ mod write;
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use futures::future::{BoxFuture, FutureExt};
+use hivekeep_kernel::lock;
 use hivekeep_store::{Append, Journal, NewEvent, Seq, StreamId};
 use tokio::sync::{oneshot, watch};
 use write::Answer;
@@ -205,19 +206,19 @@ impl<S: Sourced> Log<S> {
 
     /// Copy of the durable state; `None` before the first record.
     pub fn state(&self) -> Option<S> {
-        self.0.held().durable.clone()
+        lock(&self.0.held).durable.clone()
     }
 
     /// Reads the durable state without a copy. `look` runs under the log's lock: it must be short
     /// and must not call this log.
     pub fn view<R>(&self, look: impl FnOnce(Option<&S>) -> R) -> R {
-        look(self.0.held().durable.as_ref())
+        look(lock(&self.0.held).durable.as_ref())
     }
 
     /// Reads the state with everything decided, and the durable one beside it, as [`Self::view`]
     /// does.
     pub fn views<R>(&self, look: impl FnOnce(Option<&S>, Option<&S>) -> R) -> R {
-        let held = self.0.held();
+        let held = lock(&self.0.held);
         look(held.decided.as_ref(), held.durable.as_ref())
     }
 
@@ -236,7 +237,7 @@ impl<S: Sourced> Log<S> {
 
     /// Why nothing can be decided any more: the journal stopped, or the entity was forgotten.
     pub fn ended(&self) -> Option<String> {
-        self.0.held().ended.clone()
+        lock(&self.0.held).ended.clone()
     }
 
     /// Decides at once, and returns a future that completes when the decision is durable. Dropping
@@ -269,7 +270,7 @@ impl<S: Sourced> Log<S> {
     ) -> Result<(), E> {
         let stream = &self.0.stream;
         let begin = {
-            let mut held = self.0.held();
+            let mut held = lock(&self.0.held);
             if let Some(why) = held.ended.clone() {
                 return Err(LogError::Ended { stream: stream.clone(), why }.into());
             }
@@ -341,10 +342,6 @@ impl<S: Sourced> Held<S> {
 }
 
 impl<S: Sourced> Inner<S> {
-    fn held(&self) -> MutexGuard<'_, Held<S>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn failed(&self, source: hivekeep_store::Error) -> LogError {
         LogError::Journal { stream: self.stream.clone(), source }
     }
@@ -371,12 +368,12 @@ impl<S: Sourced> Inner<S> {
     }
 
     async fn forget(&self) -> Result<(), LogError> {
-        if let Some(why) = self.held().end("it is removed") {
+        if let Some(why) = lock(&self.held).end("it is removed") {
             return Err(LogError::Ended { stream: self.stream.clone(), why });
         }
         self.idle().await;
         self.journal.forget(&self.stream).await.map_err(|error| self.failed(error))?;
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         (held.durable, held.decided) = (None, None);
         Ok(())
     }

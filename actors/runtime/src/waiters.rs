@@ -5,10 +5,10 @@ use std::{
     collections::HashMap,
     fmt::Display,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use hivekeep_kernel::{Layer, SessionId, ToolError, codes};
+use hivekeep_kernel::{Layer, SessionId, ToolError, codes, lock};
 
 /// See the module. One limit serves several kinds of runs, so that a session's calls are counted
 /// together.
@@ -51,11 +51,6 @@ impl WaiterLimit {
     pub fn of(self: &Arc<Self>, kind: &'static str) -> Waiters {
         Waiters { limit: self.clone(), kind }
     }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Nothing between lock and unlock panics; were it so, the sums still hold.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Waiters {
@@ -66,7 +61,7 @@ impl Waiters {
     pub fn enter(&self, run: impl Display, session: SessionId) -> Result<Waiting, ToolError> {
         let WaiterLimit { per_run, per_session, .. } = *self.limit;
         let run = run.to_string();
-        let mut counts = self.limit.counts();
+        let mut counts = lock(&self.limit.counts);
         let of = |count: Option<&usize>| count.copied().unwrap_or(0);
         if of(counts.runs.get(&run)) >= per_run {
             return Err(too_many(self.kind, per_run));
@@ -91,7 +86,7 @@ fn too_many(kind: &str, limit: usize) -> ToolError {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut counts = self.limit.counts();
+        let mut counts = lock(&self.limit.counts);
         less(&mut counts.runs, &self.run);
         less(&mut counts.sessions, &self.session);
     }
@@ -128,6 +123,6 @@ mod tests {
         there.swap_remove(0);
         there.push(waits.enter(one, mine).unwrap());
         drop(there);
-        assert!(limit.counts().runs.is_empty() && limit.counts().sessions.is_empty());
+        assert!(lock(&limit.counts).runs.is_empty() && lock(&limit.counts).sessions.is_empty());
     }
 }

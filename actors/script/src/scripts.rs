@@ -3,11 +3,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Layer, ScriptId, SessionId, ToolError, User};
+use hivekeep_kernel::{Layer, ScriptId, SessionId, ToolError, User, lock};
 use hivekeep_ports::{ScriptLibrary, ScriptProgram, SessionQuotas};
 use hivekeep_runtime::{
     Daemon,
@@ -55,7 +55,7 @@ impl Scripts {
     }
 
     pub(crate) fn logs(&self) -> MutexGuard<'_, Logs> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.logs)
     }
 
     pub(crate) fn owner(&self, session: SessionId) -> Answer<User> {

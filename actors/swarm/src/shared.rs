@@ -2,10 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use hivekeep_kernel::{Census, SwarmId, ToolError};
+use hivekeep_kernel::{Census, SwarmId, ToolError, lock};
 use hivekeep_ports::{SessionQuotas, Tasks};
 use hivekeep_runtime::{Daemon, FamilyOptions, ToolClient, WaiterLimit, Waiters, saga::SagaHandle};
 use hivekeep_store::{Events, Journal};
@@ -93,19 +93,15 @@ impl SwarmShared {
 
     /// Keeps a handle for the next incarnation of the manager.
     pub(crate) fn keep_handle(&self, id: SwarmId, handle: SagaHandle<SwarmSaga>) {
-        self.handles().insert(id, handle);
+        lock(&self.handles).insert(id, handle);
     }
 
     pub(crate) fn drop_handle(&self, id: SwarmId) {
-        self.handles().remove(&id);
+        lock(&self.handles).remove(&id);
     }
 
     /// Takes all handles of an incarnation that is gone.
     pub(crate) fn take_handles(&self) -> Vec<SagaHandle<SwarmSaga>> {
-        self.handles().drain().map(|(_, handle)| handle).collect()
-    }
-
-    fn handles(&self) -> MutexGuard<'_, HashMap<SwarmId, SagaHandle<SwarmSaga>>> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.handles).drain().map(|(_, handle)| handle).collect()
     }
 }

@@ -24,10 +24,10 @@ mod task;
 use std::{
     collections::BTreeSet,
     future::pending,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Mutex, atomic::AtomicUsize},
 };
 
-use hivekeep_kernel::SwarmId;
+use hivekeep_kernel::{SwarmId, lock};
 use hivekeep_ports::Reservation;
 use hivekeep_runtime::{
     log::LogError,
@@ -198,8 +198,4 @@ pub(crate) fn event(id: SwarmId, kind: &str, data: serde_json::Value) -> NewEven
 /// Number of tasks that start at once: as many as processors, and at least two.
 fn starts_at_once() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get().max(2))
-}
-
-fn lock(room: &Mutex<Option<Reservation>>) -> MutexGuard<'_, Option<Reservation>> {
-    room.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,13 +3,13 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use cap_std::fs::Dir;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Layer, Room, SessionId, ToolError, User, VolumeId};
+use hivekeep_kernel::{CallCx, Layer, Room, SessionId, ToolError, User, VolumeId, lock};
 use hivekeep_ports::SessionQuotas;
 use hivekeep_runtime::{
     Daemon, Ports,
@@ -107,7 +107,7 @@ impl VolumeService {
     }
 
     pub(crate) fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     pub(crate) fn owner(&self, session: SessionId) -> VolumeResult<User> {
@@ -136,7 +136,7 @@ impl VolumeService {
     ) -> VolumeResult<T> {
         let (turn, images) = (self.held().turn(id), self.images.clone());
         let done = tokio::task::spawn_blocking(move || {
-            let mut used = turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut used = lock(&turn.0);
             *used = Some(Instant::now());
             work(&images)
         });
@@ -211,7 +211,7 @@ impl VolumeService {
         let idle = Duration::from_secs(self.options.idle_unmount_secs);
         let (this, turn) = (self.clone(), self.held().turn(id));
         let done = tokio::task::spawn_blocking(move || {
-            let mut used = turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut used = lock(&turn.0);
             let is_idle = used.is_some_and(|used| used.elapsed() >= idle);
             // A caller that attaches the volume from here on mounts it in a later turn.
             if is_idle && this.held().users(id).is_empty() && this.images.unmount(id)? {

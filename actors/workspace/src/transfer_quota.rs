@@ -6,11 +6,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ToolError, lock};
 use tokio::io::AsyncWrite;
 
 use crate::codes;
@@ -43,15 +43,15 @@ impl TransferQuota {
     /// # Errors
     /// `transfer_dir_full`.
     pub(crate) fn admit(&self, root: &Path) -> Result<(), ToolError> {
-        let Used { measured, written, .. } = *self.used();
+        let Used { measured, written, .. } = *lock(&self.used);
         if measured.is_none_or(|at| at.elapsed() > FRESH) {
             // The walk is not under the lock: running downloads take it for each chunk.
             let found = taken_below(root);
-            let mut used = self.used();
+            let mut used = lock(&self.used);
             used.bytes = found + (used.written - written);
             used.measured = Some(Instant::now());
         }
-        if self.used().bytes < self.most_bytes { Ok(()) } else { Err(self.full()) }
+        if lock(&self.used).bytes < self.most_bytes { Ok(()) } else { Err(self.full()) }
     }
 
     /// A sink whose bytes count against the quota.
@@ -61,7 +61,7 @@ impl TransferQuota {
 
     /// Discards the measure: counted files may be gone. The next download measures.
     pub(crate) fn forget(&self) {
-        self.used().measured = None;
+        lock(&self.used).measured = None;
     }
 
     pub(crate) fn full(&self) -> ToolError {
@@ -73,7 +73,7 @@ impl TransferQuota {
     }
 
     fn take(&self, bytes: usize) -> io::Result<()> {
-        let mut used = self.used();
+        let mut used = lock(&self.used);
         let after = used.bytes + bytes as u64;
         if after > self.most_bytes {
             return Err(io::ErrorKind::QuotaExceeded.into());
@@ -81,10 +81,6 @@ impl TransferQuota {
         used.bytes = after;
         used.written += bytes as u64;
         Ok(())
-    }
-
-    fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

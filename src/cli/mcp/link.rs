@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hivekeep_kernel::lock;
+
 use super::memory::{Loss, Memory, Subscription, Upward};
 
 /// The line, up or down, and what is remembered of the conversation.
@@ -42,10 +44,6 @@ pub(super) enum Sent {
 }
 
 impl Link {
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends a line of the client, waiting for a daemon if there is none now.
     ///
     /// The message is noted and the stream chosen under one lock, and written
@@ -68,7 +66,7 @@ impl Link {
                 broken = Some(stream);
                 continue;
             }
-            let mut inside = self.lock();
+            let mut inside = lock(&self.inside);
             let still_there = inside.stream.as_ref().is_some_and(|now| Arc::ptr_eq(now, &stream));
             if still_there || inside.hung_up {
                 inside.memory.written();
@@ -86,7 +84,7 @@ impl Link {
         &self,
         broken: Option<Arc<UnixStream>>,
     ) -> (MutexGuard<'_, Inside>, Option<Arc<UnixStream>>) {
-        let mut inside = self.lock();
+        let mut inside = lock(&self.inside);
         loop {
             let fresh = inside
                 .stream
@@ -104,7 +102,7 @@ impl Link {
 
     /// Notes a line of the daemon.
     pub(super) fn received(&self, line: &[u8]) {
-        let mut inside = self.lock();
+        let mut inside = lock(&self.inside);
         inside.memory.downward(line);
         // [`Link::finish`] waits for the last answer.
         if inside.client_done {
@@ -114,26 +112,26 @@ impl Link {
 
     /// The stream ended. None when that was wanted.
     pub(super) fn lose(&self) -> Option<Loss> {
-        let mut inside = self.lock();
+        let mut inside = lock(&self.inside);
         inside.stream = None;
         (!inside.hung_up).then(|| inside.memory.lose())
     }
 
     /// The handshake to be replayed to a new daemon.
     pub(super) fn handshake(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let inside = self.lock();
+        let inside = lock(&self.inside);
         let (initialize, initialized) = inside.memory.handshake()?;
         Some((initialize.to_owned(), initialized.map(<[u8]>::to_owned)))
     }
 
     /// The client's subscriptions, for a new daemon.
     pub(super) fn subscriptions(&self) -> Vec<Subscription> {
-        self.lock().memory.subscriptions()
+        lock(&self.inside).memory.subscriptions()
     }
 
     /// A new stream: the client may go on.
     pub(super) fn restore(&self, stream: Arc<UnixStream>) {
-        let mut inside = self.lock();
+        let mut inside = lock(&self.inside);
         inside.stream = Some(stream);
         inside.wanted_since = None;
         self.changed.notify_all();
@@ -141,7 +139,7 @@ impl Link {
 
     /// Waits a while between attempts, less if the client begins to wait.
     pub(super) fn pause(&self, at_most: Duration) {
-        let inside = self.lock();
+        let inside = lock(&self.inside);
         let idle = inside.wanted_since.is_none() && !inside.client_done;
         let _woken = self
             .changed
@@ -153,18 +151,18 @@ impl Link {
 
     /// Time that the client has waited for a daemon.
     pub(super) fn wanted_for(&self) -> Option<Duration> {
-        self.lock().wanted_since.map(|since| since.elapsed())
+        lock(&self.inside).wanted_since.map(|since| since.elapsed())
     }
 
     /// True when the client has ended its input.
     pub(super) fn client_done(&self) -> bool {
-        self.lock().client_done
+        lock(&self.inside).client_done
     }
 
     /// The client has said its last: waits until its requests are answered, then
     /// hangs up.
     pub(super) fn finish(&self, at_most: Duration) {
-        let mut inside = self.lock();
+        let mut inside = lock(&self.inside);
         inside.client_done = true;
         self.changed.notify_all();
         let (mut inside, _) = self
@@ -179,7 +177,7 @@ impl Link {
 
     /// There will be no daemon: answers for everything that waits.
     pub(super) fn give_up(&self) -> Vec<Vec<u8>> {
-        let mut inside = self.lock();
+        let mut inside = lock(&self.inside);
         inside.over = true;
         inside.stream = None;
         self.changed.notify_all();

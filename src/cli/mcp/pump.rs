@@ -4,7 +4,7 @@
 use std::{
     io::{self, BufReader, Write},
     os::unix::net::UnixStream,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use hivekeep_door_server::{
     lines::{BlockingLines, LineOutcome},
     plain,
 };
-use hivekeep_kernel::SessionId;
+use hivekeep_kernel::{SessionId, lock};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
@@ -92,7 +92,7 @@ fn hello(terms: &Terms, resume: Option<SessionId>) -> ClientHello {
 }
 
 fn write(output: &Output, line: &[u8]) -> io::Result<()> {
-    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut output = lock(output);
     if line.len() > ONE_WRITE_BYTES {
         output.write_all(line)?;
         output.write_all(b"\n")?;

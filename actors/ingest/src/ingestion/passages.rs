@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
 use blake3::Hash;
+use hivekeep_kernel::lock;
 use tokio::task::spawn_blocking;
 
 use super::Ingestion;
@@ -135,7 +136,7 @@ impl Ingestion {
     }
 
     pub(super) fn seen(&self) -> MutexGuard<'_, SeenPdfs> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 }
 

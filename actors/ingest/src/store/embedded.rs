@@ -14,10 +14,11 @@ mod index;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use async_trait::async_trait;
+use hivekeep_kernel::lock;
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -262,8 +263,4 @@ impl PointStore for EmbeddedStore {
         });
         Ok(found.await?.unwrap_or_default())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

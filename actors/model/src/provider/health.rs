@@ -10,11 +10,12 @@
 //! ```
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use chrono::{DateTime, Utc};
+use hivekeep_kernel::lock;
 use hivekeep_ports::{ConfiguredModel, ModelSource, ModelUse};
 use hivekeep_runtime::host_process::HostUsers;
 use tokio::{sync::watch, time::Instant};
@@ -101,11 +102,11 @@ impl ProviderShared {
 
     /// The backend of the last incarnation, for looks beside the mailbox.
     pub(crate) fn backend(&self) -> Option<Arc<Backend>> {
-        self.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.backend).clone()
     }
 
     pub(super) fn publish(&self, backend: Arc<Backend>) {
-        *self.backend.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend);
+        *lock(&self.backend) = Some(backend);
     }
 
     pub(super) fn tell(

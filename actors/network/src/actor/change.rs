@@ -5,9 +5,9 @@
 //! that leaves takes its stream along.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
-use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_kernel::{ToolError, WorkspaceId, lock};
 use hivekeep_ports::{ForwardedPort, ReachPolicy};
 use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError, LogRecord, Sourced, Streams};
 use hivekeep_store::{Journal, NewEvent, StreamId};
@@ -148,14 +148,14 @@ impl Logs {
         &self,
         journal: &Journal,
     ) -> Result<BTreeMap<WorkspaceId, NetworkMember>, LogError> {
-        let before = std::mem::take(&mut *self.all());
+        let before = std::mem::take(&mut *lock(&self.0));
         for log in before.values() {
             log.idle().await;
         }
         let mut members = BTreeMap::new();
         for (id, stream, loaded) in by_id(log::read_all(journal).await?)? {
             members.insert(id, loaded.state.0.clone());
-            self.all().insert(id, Log::of(journal.clone(), stream, Some(loaded)));
+            lock(&self.0).insert(id, Log::of(journal.clone(), stream, Some(loaded)));
         }
         Ok(members)
     }
@@ -181,7 +181,7 @@ impl Logs {
             let log = self.of(journal, id);
             let Some(member) = member.cloned() else {
                 log.forget().await?;
-                self.all().remove(&id);
+                lock(&self.0).remove(&id);
                 return Ok(());
             };
             let decision = Decision::record(Record::Member(member));
@@ -196,12 +196,7 @@ impl Logs {
         let stream =
             || log::stream::<Recorded>(id).expect("an id has only letters, digits and `_`");
         let new = || Log::of(journal.clone(), stream(), None);
-        self.all().entry(id).or_insert_with(new).clone()
-    }
-
-    /// Held for a look, never across an await.
-    fn all(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Log<Recorded>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).entry(id).or_insert_with(new).clone()
     }
 }
 

@@ -3,9 +3,11 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use hivekeep_kernel::lock;
 
 use crate::{Error, Namespace};
 
@@ -47,7 +49,7 @@ impl TestServer {
 
     /// Number of received messages that contain a text.
     pub fn received(&self, text: &str) -> usize {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = lock(&self.heard);
         heard.iter().filter(|line| line.contains(text)).count()
     }
 }
@@ -77,7 +79,7 @@ fn insist<T>(bind: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
 }
 
 fn note(heard: &Mutex<Vec<String>>, line: String) {
-    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut heard = lock(heard);
     if heard.len() < REMEMBERED {
         heard.push(line);
     }

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hivekeep_kernel::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::test_network;
@@ -71,19 +72,19 @@ impl TestGuest {
 
     /// Forgets what it heard.
     pub fn forget(&self) {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.heard).clear();
     }
 
     /// The frames, of the last 512, that contain these bytes.
     pub fn received(&self, bytes: &[u8]) -> usize {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = lock(&self.heard);
         let has = |frame: &&Vec<u8>| frame.windows(bytes.len()).any(|window| window == bytes);
         heard.iter().filter(has).count()
     }
 
     /// The frames from a MAC, of the last 512.
     pub fn received_from(&self, mac: crate::plan::Mac) -> usize {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = lock(&self.heard);
         heard.iter().filter(|frame| frame.get(6..12) == Some(&mac.0[..])).count()
     }
 }
@@ -111,7 +112,7 @@ fn pump(cable: &OwnedFd, port: &OwnedFd, heard: &Frames, end: &AtomicBool) {
             std::thread::sleep(Duration::from_millis(10));
         }
         while let Ok(len) = rustix::io::read(cable, &mut buffer) {
-            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut heard = lock(heard);
             if heard.len() == MEMORY {
                 heard.pop_front();
             }

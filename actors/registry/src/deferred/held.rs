@@ -7,14 +7,10 @@
 //!       └─▶ handed out ─▶ over
 //! ```
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{ApprovalId, CallId, DeferredId, SessionId, ToolError, User};
+use hivekeep_kernel::{ApprovalId, CallId, DeferredId, SessionId, ToolError, User, lock};
 use hivekeep_ports::{UserQuestion, UserReply};
 use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
@@ -154,7 +150,7 @@ impl HeldCall {
 
     /// Hands the call out to its client; false when it has an answer, or is about to.
     pub(super) fn hand_out(&self) -> bool {
-        let mut live = self.live();
+        let mut live = lock(&self.live);
         let held = live.phase == Phase::Held;
         if held {
             live.phase = Phase::HandedOut;
@@ -164,7 +160,7 @@ impl HeldCall {
 
     /// Keeps the call, which is about to ask its client, from being handed out; false when it is already.
     pub(super) fn answer_first(&self) -> bool {
-        let mut live = self.live();
+        let mut live = lock(&self.live);
         if live.phase == Phase::Held {
             live.phase = Phase::AnswersFirst;
         }
@@ -173,7 +169,7 @@ impl HeldCall {
 
     /// The work has ended: true when its client waits for the answer.
     pub(super) fn answer(&self) -> bool {
-        let mut live = self.live();
+        let mut live = lock(&self.live);
         let waits = matches!(live.phase, Phase::Held | Phase::AnswersFirst);
         if waits {
             live.phase = Phase::Answered;
@@ -183,7 +179,7 @@ impl HeldCall {
 
     /// Notes that the end is durable.
     pub(super) fn end(&self, at: DateTime<Utc>) {
-        let mut live = self.live();
+        let mut live = lock(&self.live);
         (live.phase, live.changed_at) = (Phase::Over, at);
         live.questions.clear();
     }
@@ -193,14 +189,14 @@ impl HeldCall {
         if message.is_empty() {
             return;
         }
-        let mut live = self.live();
+        let mut live = lock(&self.live);
         live.message = Some(message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned());
         live.changed_at = Utc::now();
     }
 
     /// Cancels the call for its session.
     pub(super) fn stop(&self) {
-        let mut live = self.live();
+        let mut live = lock(&self.live);
         live.stopped |= live.phase != Phase::Over;
         live.questions.clear();
         drop(live);
@@ -211,7 +207,7 @@ impl HeldCall {
     pub(super) async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
         let (replied, reply) = oneshot::channel();
         {
-            let mut live = self.live();
+            let mut live = lock(&self.live);
             let open = OpenQuestion { question: question.clone(), replied };
             live.questions.insert(id, open);
             live.changed_at = Utc::now();
@@ -221,7 +217,7 @@ impl HeldCall {
 
     /// Replies to a question that waits.
     pub(super) fn reply(&self, id: ApprovalId, reply: Option<UserReply>) {
-        let mut live = self.live();
+        let mut live = lock(&self.live);
         if let Some(open) = live.questions.remove(&id) {
             live.changed_at = Utc::now();
             // A call that does not wait any more needs none.
@@ -231,35 +227,35 @@ impl HeldCall {
 
     /// Questions that wait.
     pub(super) fn questions(&self) -> Vec<(ApprovalId, UserQuestion)> {
-        let live = self.live();
+        let live = lock(&self.live);
         live.questions.iter().map(|(id, open)| (*id, open.question.clone())).collect()
     }
 
     /// Whether the session may know of the call.
     pub(super) fn is_known(&self) -> bool {
-        matches!(self.live().phase, Phase::HandedOut | Phase::Over)
+        matches!(lock(&self.live).phase, Phase::HandedOut | Phase::Over)
     }
 
     /// Whether its end is durable.
     pub(super) fn is_over(&self) -> bool {
-        self.live().phase == Phase::Over
+        lock(&self.live).phase == Phase::Over
     }
 
     /// Whether its session has cancelled it.
     pub(super) fn is_stopped(&self) -> bool {
-        self.live().stopped
+        lock(&self.live).stopped
     }
 
     /// Last progress message, and time of the last change.
     pub(super) fn last(&self) -> (Option<String>, DateTime<Utc>) {
-        let live = self.live();
+        let live = lock(&self.live);
         (live.message.clone(), live.changed_at)
     }
 
     /// How long the call is kept, from its beginning: the time that it may take, or took, and that of an
     /// end.
     pub(super) fn lasts(&self, options: &DeferredOptions) -> Duration {
-        let live = self.live();
+        let live = lock(&self.live);
         let took = match live.phase {
             Phase::Over => (live.changed_at - self.begun_at).to_std().unwrap_or_default(),
             _ => self.limit,
@@ -271,11 +267,6 @@ impl HeldCall {
     pub(super) fn expired(&self, options: &DeferredOptions, now: DateTime<Utc>) -> bool {
         let lasts = TimeDelta::from_std(self.lasts(options)).unwrap_or(TimeDelta::MAX);
         self.is_over() && now - self.begun_at > lasts
-    }
-
-    fn live(&self) -> MutexGuard<'_, Live> {
-        // Nothing between lock and unlock panics; were it so, each field still holds.
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

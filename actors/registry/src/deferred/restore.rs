@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::Utc;
 use futures::future::try_join_all;
-use hivekeep_kernel::{DeferredId, Effect, Layer, SessionId, ToolError};
+use hivekeep_kernel::{DeferredId, Effect, Layer, SessionId, ToolError, lock};
 use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError};
 use hivekeep_store::{Journal, StreamId};
 use tokio_util::sync::CancellationToken;
@@ -104,7 +104,7 @@ impl DeferredCalls {
         let gone = |call: &HeldCall| {
             call.is_over() && (call.expired(&self.0.options, now) || self.is_over(call.session))
         };
-        let mut calls = self.calls();
+        let mut calls = lock(&self.0.calls);
         let ids: Vec<_> = calls.values().filter(|call| gone(call)).map(|call| call.id).collect();
         for id in &ids {
             calls.remove(id);

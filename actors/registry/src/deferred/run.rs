@@ -8,7 +8,7 @@ use chrono::Utc;
 use futures::FutureExt;
 use hivekeep_kernel::{
     ApprovalId, CallId, DeferredId, Progress, ProgressUpdate, RateClass, ReceiptPad, ToolError,
-    fault_point,
+    fault_point, lock,
 };
 use hivekeep_ports::{ClientPrompt, UserQuestion, UserReply};
 use hivekeep_runtime::log::{Decision, Log, LogError};
@@ -62,7 +62,7 @@ impl DeferredCalls {
     /// Enters a call, where its session and its user have room for one more.
     fn take_place(&self, call: &Arc<HeldCall>) -> Option<Place> {
         let options = &self.0.options;
-        let mut calls = self.calls();
+        let mut calls = lock(&self.0.calls);
         let of_session = calls.values().filter(|it| it.session == call.session).count();
         let of_user = calls.values().filter(|it| it.user == call.user).count();
         let fits = of_session < options.max_per_session && of_user < options.max_per_user;
@@ -85,7 +85,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.kept {
-            self.calls.calls().remove(&self.id);
+            lock(&self.calls.0.calls).remove(&self.id);
             self.calls.forget(self.id);
         }
     }
@@ -177,7 +177,7 @@ impl Work {
         if self.call.answer() {
             // A client that has gone meanwhile gets no answer, as with any call.
             let _gone = answer.send(outcome);
-            self.calls.calls().remove(&self.call.id);
+            lock(&self.calls.0.calls).remove(&self.call.id);
             self.calls.forget(self.call.id);
             return;
         }

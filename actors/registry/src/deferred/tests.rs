@@ -1,6 +1,6 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use hivekeep_kernel::{Door, Effect};
+use hivekeep_kernel::{Door, Effect, lock};
 use serde_json::json;
 
 use super::*;
@@ -47,7 +47,7 @@ async fn status(stage: &Stage, calls: &DeferredCalls, id: DeferredId) -> Deferre
 }
 
 async fn until_over(stage: &Stage, calls: &DeferredCalls, id: DeferredId) -> DeferredStatus {
-    eventually("it is over", || calls.calls()[&id].is_over()).await;
+    eventually("it is over", || lock(&calls.0.calls)[&id].is_over()).await;
     status(stage, calls, id).await
 }
 
@@ -67,7 +67,7 @@ async fn a_call_that_ends_soon_is_answered_and_leaves_nothing() {
     assert_eq!(outcome.result.expect("a success")["timed_out"], false);
     assert!(outcome.receipt.is_some(), "the client's to sign");
     for _ in 0..200 {
-        if streams(&stage).await == 0 && calls.calls().is_empty() {
+        if streams(&stage).await == 0 && lock(&calls.0.calls).is_empty() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -127,7 +127,7 @@ async fn a_client_that_leaves_before_it_has_a_handle_cancels_its_call() {
     eventually("it runs", || stage.marks.running.load(SeqCst) == 1).await;
     client.abort();
     eventually("the work is dropped", || stage.marks.dropped.load(SeqCst) == 1).await;
-    eventually("it is forgotten", || calls.calls().is_empty()).await;
+    eventually("it is forgotten", || lock(&calls.0.calls).is_empty()).await;
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_client_that_leaves_at_once_takes_no_room() {
         let call = calls.call(&stage.dispatcher, wait(&stage, 60_000));
         let _left = tokio::time::timeout(Duration::ZERO, call).await;
     }
-    eventually("nothing is held", || calls.calls().is_empty()).await;
+    eventually("nothing is held", || lock(&calls.0.calls).is_empty()).await;
     eventually("nothing runs", || stage.marks.running.load(SeqCst) == 0).await;
 }
 

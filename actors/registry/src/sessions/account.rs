@@ -6,11 +6,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Resources, SessionId, User};
+use hivekeep_kernel::{Resources, SessionId, User, lock};
 use hivekeep_runtime::log::Loaded;
 use hivekeep_store::{Events, Journal, NewEvent};
 use serde_json::json;
@@ -71,8 +71,7 @@ impl Account {
     }
 
     pub(super) fn usage(&self) -> MutexGuard<'_, QuotaUsage> {
-        // Nothing between lock and unlock panics; were it so, the sums still hold.
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.usage)
     }
 }
 
@@ -178,14 +177,14 @@ impl Summary {
         if take(own, &self.bucket, 1).is_ok() {
             return true;
         }
-        self.counts().get_or_insert_with(SummaryCounts::new).add(session, word);
+        lock(&self.counts).get_or_insert_with(SummaryCounts::new).add(session, word);
         false
     }
 
     /// Tells what was counted since it was last told. What cannot be told is kept for the next
     /// time.
     pub(super) fn tell(&self, user: User, events: &Events) {
-        let mut counts = self.counts();
+        let mut counts = lock(&self.counts);
         let Some(counted) = counts.as_ref() else { return };
         let data = json!({
             "user": user, "total": counted.total, "counts": counted.words,
@@ -196,11 +195,6 @@ impl Summary {
         if events.publish_later(event) {
             *counts = None;
         }
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Option<SummaryCounts>> {
-        // Nothing between lock and unlock panics; were it so, the counts still hold.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -290,7 +284,7 @@ mod tests {
                 summary.tells(Some(&own), SessionId::new(), &format!("code_{other}"));
             });
         }
-        let counts = summary.counts();
+        let counts = lock(&summary.counts);
         let counts = counts.as_ref().expect("counted");
         assert_eq!(
             counts.total,

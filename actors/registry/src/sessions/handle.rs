@@ -1,13 +1,15 @@
 //! Handle to the sessions, and the table that they share.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use dashmap::DashMap;
-use hivekeep_kernel::{Address, AskError, Census, Door, Layer, Resources, SessionId, ToolError};
+use hivekeep_kernel::{
+    Address, AskError, Census, Door, Layer, Resources, SessionId, ToolError, lock,
+};
 use hivekeep_policy::SessionProfile;
 use hivekeep_ports::{Hold, SessionQuotas, Standing};
 use hivekeep_runtime::log::{self, Loaded, LogError};
@@ -84,8 +86,7 @@ impl SessionTable {
     }
 
     pub(super) fn host(&self) -> MutexGuard<'_, QuotaUsage> {
-        // Nothing between lock and unlock panics; were it so, the sums still hold.
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.host)
     }
 
     /// Publishes the summaries of what was only counted.

@@ -7,13 +7,9 @@
 //! pass: it is refused for good and told to split up, instead of being sent to
 //! wait for something that will not come.
 
-use std::{
-    num::NonZeroU32,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{num::NonZeroU32, sync::Mutex, time::Duration};
 
-use hivekeep_kernel::RateClass;
+use hivekeep_kernel::{RateClass, lock};
 use tokio::time::Instant;
 
 use crate::RateOptions;
@@ -49,11 +45,6 @@ impl Bucket {
         let gap = Duration::from_secs(60) / per_minute.max(1);
         Self { gap, burst, full_at: Mutex::new(Instant::now()) }
     }
-
-    fn full_at(&self) -> MutexGuard<'_, Instant> {
-        // Nothing between lock and unlock panics; were it so, the time still holds.
-        self.full_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Takes tokens of both buckets, or of neither: tells then which is slower, and by how much.
@@ -62,8 +53,8 @@ pub(crate) fn take(session: Option<&Bucket>, user: &Bucket, tokens: u32) -> Resu
         return Err(Slow::Never { burst: small.burst });
     }
     // Always in this order.
-    let mut own = session.map(|bucket| (bucket, bucket.full_at()));
-    let mut all = user.full_at();
+    let mut own = session.map(|bucket| (bucket, lock(&bucket.full_at)));
+    let mut all = lock(&user.full_at);
     let now = Instant::now();
     let after = |bucket: &Bucket, full_at: Instant| {
         let full_at = full_at.max(now) + bucket.gap * tokens;

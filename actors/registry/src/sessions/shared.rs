@@ -15,7 +15,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Address, Door, SessionId, ToolError, mailbox::ActorUnavailable};
+use hivekeep_kernel::{Address, Door, SessionId, ToolError, lock, mailbox::ActorUnavailable};
 use hivekeep_policy::SessionProfile;
 use hivekeep_ports::Standing;
 use tokio::{sync::watch, time::Instant};
@@ -137,8 +137,7 @@ impl SessionShared {
     }
 
     pub(crate) fn usage(&self) -> MutexGuard<'_, QuotaUsage> {
-        // Nothing between lock and unlock panics; were it so, the sums still hold.
-        self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.usage)
     }
 
     /// Counts one more attachment. Undone by [`SessionShared::detach`].

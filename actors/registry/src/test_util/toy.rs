@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Address, CallCx, Context, Effect, Entity, Fault, Layer, Owned, RateClass, Reply, Target,
-    ToolCall, ToolError, ToolInfo,
+    ToolCall, ToolError, ToolInfo, lock,
     serve::{ActorDirectory, serve},
     tools,
 };
@@ -326,7 +326,7 @@ impl ResultKeeper for ToyKeeper {
             return Err(ToolError::foreign(Layer::Quota, "toys_full", "the box is full"));
         }
         let bytes = result.value.to_string().len() as u64;
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        lock(&self.kept).push(result);
         Ok(KeptResult {
             uri: "toy://kept".to_owned(),
             bytes,

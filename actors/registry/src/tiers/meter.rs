@@ -3,11 +3,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Layer, ToolError, User};
+use hivekeep_kernel::{Layer, ToolError, User, lock};
 use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError, Sourced};
 use hivekeep_store::{Journal, StreamId};
 use serde::{Deserialize, Serialize};
@@ -54,11 +54,6 @@ impl CallMeter {
         Some(Arc::new(Self { tier: name.to_owned(), limits: Mutex::new(limits), log }))
     }
 
-    fn limits(&self) -> MutexGuard<'_, Vec<CountedLimit>> {
-        // Nothing between lock and unlock panics; were it so, the counts still hold.
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a call of `tool`, once that is durable.
     ///
     /// # Errors
@@ -69,7 +64,7 @@ impl CallMeter {
         now: DateTime<Utc>,
     ) -> Result<Option<CallPermit>, ToolError> {
         let (permit, written) = {
-            let mut limits = self.limits();
+            let mut limits = lock(&self.limits);
             let (mut counted, mut at_once) = (Vec::new(), Vec::new());
             for (index, limit) in limits.iter_mut().enumerate() {
                 if !limit.counts(tool) {
@@ -139,7 +134,7 @@ impl CallMeter {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut limits = self.meter.limits();
+        let mut limits = lock(&self.meter.limits);
         for &index in &self.at_once {
             limits[index].end();
         }

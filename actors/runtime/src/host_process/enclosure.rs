@@ -22,7 +22,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 use hivekeep_confine::{
@@ -30,6 +30,7 @@ use hivekeep_confine::{
     mounts::{self, done, mount, move_mount},
     syscalls::{self, FilterSet},
 };
+use hivekeep_kernel::lock;
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::{FdFlags, fcntl_setfd},
@@ -246,7 +247,7 @@ fn tell(folder: &Path, is: &Metadata, read_only: bool, uid: u32) {
     let execute = u32::from(is.is_dir());
     let needed = if read_only { 4 | execute } else { 6 | execute };
     let usable = is.mode() & needed == needed || is.uid() == uid;
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut told = lock(&TOLD);
     if !usable && told.insert(folder.to_owned()) {
         tracing::warn!(
             folder = %folder.display(), uid,
@@ -258,5 +259,5 @@ fn tell(folder: &Path, is: &Metadata, read_only: bool, uid: u32) {
 
 #[cfg(test)]
 pub(super) fn was_told(folder: &Path) -> bool {
-    TOLD.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
+    lock(&TOLD).contains(folder)
 }

@@ -9,10 +9,11 @@
 use std::{
     collections::HashMap,
     fmt::{self, Debug, Write},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
 };
 
 use futures::future::join_all;
+use hivekeep_kernel::lock;
 use hivekeep_store::{Journal, Seq, StreamId};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -227,7 +228,7 @@ impl<S: Sourced> LogSet<S> {
     /// # Errors
     /// When it cannot be read, or too much waits to be written.
     pub async fn open(&self, stream: StreamId) -> Result<Log<S>, LogError> {
-        let open = self.held().get(&stream).cloned();
+        let open = lock(&self.open).get(&stream).cloned();
         if let Some(log) = open {
             match log.settled().await {
                 Ok(()) => return Ok(log),
@@ -241,7 +242,7 @@ impl<S: Sourced> LogSet<S> {
 
     /// Waits until everything that was decided on any of them is durable, as far as it will be.
     pub async fn settled(&self) {
-        let open: Vec<_> = self.held().values().cloned().collect();
+        let open: Vec<_> = lock(&self.open).values().cloned().collect();
         // A log that ended is read anew by whoever opens it.
         drop(join_all(open.iter().map(Log::settled)).await);
     }
@@ -251,18 +252,14 @@ impl<S: Sourced> LogSet<S> {
     /// # Errors
     /// When they could not be removed.
     pub async fn forget(&self, stream: &StreamId) -> Result<(), LogError> {
-        let open = self.held().remove(stream);
+        let open = lock(&self.open).remove(stream);
         let log = open.filter(|log| log.ended().is_none());
         log.unwrap_or_else(|| Log::of(self.journal.clone(), stream.clone(), None)).forget().await
     }
 
     fn keep(&self, log: Log<S>) -> Log<S> {
-        self.held().insert(log.0.stream.clone(), log.clone());
+        lock(&self.open).insert(log.0.stream.clone(), log.clone());
         log
-    }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<StreamId, Log<S>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Fault, Layer, ToolError, codes};
+use hivekeep_kernel::{Fault, Layer, ToolError, codes, lock};
 use hivekeep_store::{Append, Error, Seq, StreamId};
 use tokio::sync::oneshot;
 
@@ -48,7 +48,7 @@ pub(super) async fn all<S: Sourced>(log: Arc<Inner<S>>) {
 
 /// Takes the next batch; `None` when there is nothing, and this task is to end.
 fn next<S: Sourced>(log: &Inner<S>) -> Option<Vec<Entry<S>>> {
-    let mut held = log.held();
+    let mut held = lock(&log.held);
     let mut bytes = 0;
     let fits = |entry: &&Entry<S>| {
         bytes += entry.append.records.iter().map(Vec::len).sum::<usize>();
@@ -78,7 +78,7 @@ fn together<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>]) -> Append {
 /// deadlines.
 async fn write<S: Sourced>(log: &Inner<S>, mut append: Append) -> Result<Seq, Error> {
     if append.records.is_empty() && append.events.is_empty() {
-        return Ok(log.held().upto);
+        return Ok(lock(&log.held).upto);
     }
     loop {
         let (done, outcome) = oneshot::channel();
@@ -96,7 +96,7 @@ async fn write<S: Sourced>(log: &Inner<S>, mut append: Append) -> Result<Seq, Er
 }
 
 fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<(), String> {
-    let mut held = log.held();
+    let mut held = lock(&log.held);
     for record in entries.iter().flat_map(|entry| entry.records.iter().cloned()) {
         held.unfolded += 1;
         follow(&mut held.durable, record)
@@ -110,7 +110,7 @@ fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<
 /// log's lock; it stays the durable one, for this task alone makes another.
 async fn fold<S: Sourced>(log: &Inner<S>) {
     let (upto, state) = {
-        let mut held = log.held();
+        let mut held = lock(&log.held);
         if !held.fold_due() {
             return;
         }
@@ -132,7 +132,7 @@ async fn fold<S: Sourced>(log: &Inner<S>) {
 
 /// Ends the log and fails everything unwritten.
 fn end<S: Sourced>(log: &Inner<S>, entries: Vec<Entry<S>>, why: &str) {
-    let mut held = log.held();
+    let mut held = lock(&log.held);
     held.writing = false;
     held.end(why);
     let waiting = std::mem::take(&mut held.waiting);

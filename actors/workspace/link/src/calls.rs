@@ -2,11 +2,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use futures::task::AtomicWaker;
+use hivekeep_kernel::lock;
 use hivekeep_protocol::limits::{MAX_CALLS_IN_FLIGHT, MAX_STREAMS, MAX_WAITING_CALLS};
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore},
@@ -50,7 +51,7 @@ pub(super) struct Call {
 impl Call {
     /// Locks the inbox for a moment; never held across an await.
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inbox)
     }
 
     /// Wakes the waiters for a change.
@@ -92,10 +93,6 @@ impl Calls {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for a slot; `None` when the link is down.
     pub(super) async fn slot(&self, kind: Slot) -> Option<OwnedSemaphorePermit> {
         let slots = match kind {
@@ -108,7 +105,7 @@ impl Calls {
     }
 
     pub(super) fn open(&self, exchange: Exchange, slot: OwnedSemaphorePermit) -> Arc<Call> {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let id = table.free_id();
         let call = Arc::new(Call {
             id,
@@ -123,12 +120,12 @@ impl Calls {
     }
 
     pub(super) fn find(&self, id: u32) -> Option<Arc<Call>> {
-        self.table().open.get(&id).cloned()
+        lock(&self.table).open.get(&id).cloned()
     }
 
     /// Removes a call that the guest has answered.
     pub(super) fn close(&self, id: u32) {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         table.abandoned.remove(&id);
         table.open.remove(&id);
     }
@@ -136,7 +133,7 @@ impl Calls {
     /// Marks a call that nobody waits for any more. False when it was closed already.
     pub(super) fn abandon(&self, call: &Call) -> bool {
         call.inbox().abandon();
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let open = table.open.contains_key(&call.id);
         if open {
             table.abandoned.insert(call.id, Instant::now());
@@ -146,16 +143,16 @@ impl Calls {
 
     /// True if the guest leaves a given-up call open for too long.
     pub(super) fn stuck(&self) -> bool {
-        self.table().abandoned.values().any(|since| since.elapsed() > STUCK_AFTER)
+        lock(&self.table).abandoned.values().any(|since| since.elapsed() > STUCK_AFTER)
     }
 
     pub(super) fn count(&self) -> usize {
-        self.table().open.len()
+        lock(&self.table).open.len()
     }
 
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> Vec<usize> {
-        self.table().open.values().map(|call| call.inbox().held_bytes()).collect()
+        lock(&self.table).open.values().map(|call| call.inbox().held_bytes()).collect()
     }
 
     /// Ends all calls because the link is down: no more slots are given, and all waiters wake.
@@ -164,7 +161,7 @@ impl Calls {
         self.reserved.close();
         self.waiting.close();
         self.streams.close();
-        let open = std::mem::take(&mut self.table().open);
+        let open = std::mem::take(&mut lock(&self.table).open);
         open.values().for_each(|call| call.notify());
     }
 }

@@ -1,8 +1,9 @@
 //! State shared by the handles, the reader and the writer of one link.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use hivekeep_kernel::lock;
 use hivekeep_protocol::{GuestEvent, GuestRequest, ToGuest, encode};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -64,7 +65,7 @@ impl Core {
         if self.reason.set(reason).is_ok() {
             self.down.cancel();
             self.calls.end();
-            self.events.lock().unwrap_or_else(PoisonError::into_inner).take();
+            lock(&self.events).take();
         }
     }
 
@@ -103,14 +104,14 @@ impl Core {
     }
 
     pub(super) fn publish(&self, event: GuestEvent) {
-        if let Some(sender) = &*self.events.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(sender) = &*lock(&self.events) {
             // An error only says that nobody listens.
             let _ = sender.send(event);
         }
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<GuestEvent> {
-        match &*self.events.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.events) {
             Some(sender) => sender.subscribe(),
             None => broadcast::channel(1).1,
         }

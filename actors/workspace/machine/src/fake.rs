@@ -4,9 +4,10 @@ mod snapshots;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use async_trait::async_trait;
+use hivekeep_kernel::lock;
 use hivekeep_link::fake::FakeGuest;
 use hivekeep_ports::ForwardedPort;
 use tokio::sync::watch;
@@ -153,33 +154,29 @@ impl FakeDriver {
         self
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Calls so far, such as `launch ws_1`.
     pub fn calls(&self) -> Vec<String> {
-        self.state().calls.clone()
+        lock(&self.state).calls.clone()
     }
 
     /// Makes the next launch fail with this.
     pub fn fail_next_launch(&self, error: Error) {
-        self.state().failures.push(error);
+        lock(&self.state).failures.push(error);
     }
 
     /// Makes the next machines end as soon as they run, before their guests answer.
     pub fn end_next_boots(&self, boots: usize) {
-        self.state().boot_failures = boots;
+        lock(&self.state).boot_failures = boots;
     }
 
     /// Makes the next re-attachment fail with this, whether or not the machine runs.
     pub fn fail_next_reattach(&self, gone: ReattachError) {
-        self.state().reattach_failures.push(gone);
+        lock(&self.state).reattach_failures.push(gone);
     }
 
     /// Makes the next change of forwards fail with this.
     pub fn fail_next_forwards(&self, error: Error) {
-        self.state().forward_failures.push(error);
+        lock(&self.state).forward_failures.push(error);
     }
 
     /// Blocks calls of this name, such as `launch`, until they are unblocked.
@@ -198,14 +195,14 @@ impl FakeDriver {
 
     /// Makes running machines withstand a kill.
     pub fn refuse_kills(&self, refuse: bool) {
-        self.state().kills_refused = refuse;
+        lock(&self.state).kills_refused = refuse;
     }
 
     /// Ends a machine as if it had crashed. False if it does not run.
     pub fn crash(&self, workspace: &str, how: ExitHow) -> bool {
         let stderr_tail = "fake crash".to_owned();
         let exit = MachineExit { how, at: chrono::Utc::now(), stderr_tail };
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let Some(guest) = state.guests.remove(workspace) {
             guest.abort();
         }
@@ -220,13 +217,13 @@ impl FakeDriver {
 
     /// True while the machine runs.
     pub fn is_running(&self, workspace: &str) -> bool {
-        self.state().machines.get(workspace).is_some_and(|machine| machine.borrow().is_none())
+        lock(&self.state).machines.get(workspace).is_some_and(|machine| machine.borrow().is_none())
     }
 
     /// Stops a machine at a write that does not fit on the disk: connections to its guest are
     /// refused.
     pub fn starve(&self, workspace: &str) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.starved.insert(workspace.to_owned(), false);
         if let Some(guest) = state.guests.remove(workspace) {
             guest.abort();
@@ -235,7 +232,7 @@ impl FakeDriver {
 
     /// Makes room again: the machine continues when it is resumed.
     pub fn make_room(&self, workspace: &str) {
-        self.state().starved.insert(workspace.to_owned(), true);
+        lock(&self.state).starved.insert(workspace.to_owned(), true);
     }
 
     /// Starts the guest behind a machine's socket, if there are guests.
@@ -243,7 +240,7 @@ impl FakeDriver {
         let Some(guest) = &self.guest else { return Ok(()) };
         let _there_was_none = std::fs::remove_file(socket);
         let serving = guest.clone().listen(socket).map_err(Error::io("listen at", socket))?;
-        self.state().guests.insert(workspace.to_owned(), serving.abort_handle());
+        lock(&self.state).guests.insert(workspace.to_owned(), serving.abort_handle());
         Ok(())
     }
 
@@ -253,7 +250,7 @@ impl FakeDriver {
     }
 
     fn note(&self, call: &str, workspace: &str) {
-        self.state().calls.push(format!("{call} {workspace}"));
+        lock(&self.state).calls.push(format!("{call} {workspace}"));
         self.count.send_modify(|count| *count += 1);
     }
 
@@ -290,7 +287,7 @@ impl Driver for FakeDriver {
     async fn launch(&self, plan: &MachinePlan) -> Result<LaunchedMachine, Error> {
         self.note("launch", &plan.workspace);
         self.held("launch").await;
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let Some(error) = state.failures.pop() {
             return Err(error);
         }
@@ -299,11 +296,11 @@ impl Driver for FakeDriver {
             let made = std::fs::create_dir_all(&plan.folders.run_dir);
             made.map_err(Error::io("make the folder", &plan.folders.run_dir))?;
         }
-        let ends = self.state().boot_failures > 0;
+        let ends = lock(&self.state).boot_failures > 0;
         if !ends {
             self.serve(&plan.workspace, &plan.folders.link_socket())?;
         }
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.starved.remove(&plan.workspace);
         state.machines.insert(plan.workspace.clone(), watch::channel(None).0);
         state.next_pid += 1;
@@ -329,7 +326,7 @@ impl Driver for FakeDriver {
         state.tops.insert(plan.workspace.clone(), plan.disk().top);
         drop(state);
         if ends {
-            self.state().boot_failures -= 1;
+            lock(&self.state).boot_failures -= 1;
             self.crash(&plan.workspace, ExitHow::Exited { code: 0 });
         }
         let no = || Enforcement::No { why: "fake".into() };
@@ -340,7 +337,7 @@ impl Driver for FakeDriver {
     async fn reattach(&self, handle: &MachineHandle) -> Result<(), ReattachError> {
         self.note("reattach", &handle.workspace);
         self.held("reattach").await;
-        if let Some(gone) = self.state().reattach_failures.pop() {
+        if let Some(gone) = lock(&self.state).reattach_failures.pop() {
             return Err(gone);
         }
         if self.is_running(&handle.workspace) {
@@ -351,7 +348,7 @@ impl Driver for FakeDriver {
     }
 
     async fn watch(&self, handle: &MachineHandle) -> MachineExit {
-        let exit = self.state().machines.get(&handle.workspace).map(watch::Sender::subscribe);
+        let exit = lock(&self.state).machines.get(&handle.workspace).map(watch::Sender::subscribe);
         let told = match exit {
             Some(mut exit) => exit.wait_for(Option::is_some).await.ok().and_then(|e| e.clone()),
             None => None,
@@ -371,7 +368,7 @@ impl Driver for FakeDriver {
 
     async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("kill", &handle.workspace);
-        if self.state().kills_refused && self.is_running(&handle.workspace) {
+        if lock(&self.state).kills_refused && self.is_running(&handle.workspace) {
             let after = std::time::Duration::from_secs(10);
             return Err(Error::Unkillable { pid: handle.process.pid, after });
         }
@@ -382,13 +379,13 @@ impl Driver for FakeDriver {
     async fn release(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.note("release", &plan.workspace);
         self.held("release").await;
-        self.state().machines.remove(&plan.workspace);
+        lock(&self.state).machines.remove(&plan.workspace);
         Ok(())
     }
 
     async fn discard(&self, plan: &MachinePlan, _logs: LogsOnDiscard) -> Result<(), Error> {
         self.note("discard", &plan.workspace);
-        self.state().machines.remove(&plan.workspace);
+        lock(&self.state).machines.remove(&plan.workspace);
         let disk = &plan.folders.disk_dir;
         match std::fs::remove_dir_all(disk) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -414,7 +411,7 @@ impl Driver for FakeDriver {
     ) -> Result<(), Error> {
         let ends: String = wanted.iter().map(|one| format!(" {}", one.host())).collect();
         self.note("set_forwards", &format!("{}{ends}", handle.workspace));
-        match self.state().forward_failures.pop() {
+        match lock(&self.state).forward_failures.pop() {
             Some(error) => Err(error),
             None => self.with_interface(handle),
         }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hivekeep_kernel::lock;
 use tokio::task::AbortHandle;
 
 use crate::cgroup::programs::ProgramGroups;
@@ -96,7 +97,7 @@ impl HostEnv {
         let folders = handle.folders.clone();
         let tail = tokio::task::spawn_blocking(move || folders::stderr_tail(&folders)).await;
         let mut stderr_tail = tail.unwrap_or_default();
-        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside = lock(&self.beside);
         // The last word: what its helpers still said is of no interest then.
         if let Some(why) =
             beside.get(&handle.workspace).and_then(|beside| beside.ended_for.as_ref())
@@ -145,7 +146,7 @@ impl HostEnv {
             }
         }
         tasks.push(tokio::spawn(console::keep_trimmed(logs)).abort_handle());
-        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut beside = lock(&self.beside);
         let processes = std::iter::once(&handle.process).chain(&handle.helpers).copied().collect();
         let earlier =
             beside.insert(handle.workspace.clone(), Beside { tasks, processes, ended_for: None });
@@ -155,14 +156,14 @@ impl HostEnv {
 
     /// Notes why a machine is about to be ended.
     pub(super) fn ends_for(&self, workspace: &str, why: String) {
-        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut beside = lock(&self.beside);
         if let Some(beside) = beside.get_mut(workspace) {
             beside.ended_for = Some(why);
         }
     }
 
     pub(super) fn end_beside(&self, workspace: &str) {
-        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut beside = lock(&self.beside);
         let ended = beside.remove(workspace);
         drop(beside);
         if let Some(Beside { tasks, processes, .. }) = ended {

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hivekeep_kernel::lock;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use serde::Serialize;
 use tokio::io::Interest;
@@ -76,7 +77,7 @@ impl Watcher {
     /// Begins to watch; at once `Unknown` if the process does not exist. Must run in a tokio
     /// runtime.
     pub(super) fn watch(&self, process: ProcessId) -> watch::Receiver<Option<ExitHow>> {
-        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exits = lock(&self.exits);
         if let Some(exit) = exits.get(&process) {
             return exit.clone();
         }
@@ -107,7 +108,7 @@ impl Watcher {
 
     /// Forgets an ended process; a living one stays watched, or nobody would reap it.
     pub(super) fn forget(&self, process: ProcessId) {
-        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exits = lock(&self.exits);
         if exits.get(&process).is_some_and(|exit| exit.borrow().is_some()) {
             exits.remove(&process);
         }

@@ -12,9 +12,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hivekeep_fs::remove_tree;
+use hivekeep_kernel::lock;
 use uuid::Uuid;
 
 use super::sandbox::Subordinates;
@@ -72,21 +73,21 @@ impl Trash {
     pub(super) fn empty(&self, root: &Path) {
         let trash = root.join(TRASH);
         // A thread that empties the folder looks once more before it ends.
-        if !trash.is_dir() || !self.lock().insert(trash.clone()) {
+        if !trash.is_dir() || !lock(&self.emptying).insert(trash.clone()) {
             return;
         }
         let (this, place) = (self.clone(), trash.clone());
         let work = move || this.work(&place);
         if let Err(error) = std::thread::Builder::new().name("trash".into()).spawn(work) {
             tracing::error!(%error, path = %trash.display(), "destroyed disks stay until the next start");
-            self.lock().remove(&trash);
+            lock(&self.emptying).remove(&trash);
         }
     }
 
     fn work(&self, trash: &Path) {
         let mut stuck = BTreeSet::new();
         loop {
-            let mut emptying = self.lock();
+            let mut emptying = lock(&self.emptying);
             let Some(next) = first(trash, &stuck) else {
                 emptying.remove(trash);
                 return;
@@ -107,10 +108,6 @@ impl Trash {
             }
             (removed, _) => removed,
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
-        self.emptying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -188,7 +185,7 @@ pub(super) mod tests {
         let ours = Trash::default();
         ours.empty(&dir.path().join("disk"));
         let begun = Instant::now();
-        while !ours.lock().is_empty() {
+        while !lock(&ours.emptying).is_empty() {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is tried for ever");
             std::thread::sleep(Duration::from_millis(5));
         }

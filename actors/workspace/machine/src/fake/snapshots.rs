@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use async_trait::async_trait;
+use hivekeep_kernel::lock;
 
 use super::FakeDriver;
 use crate::layer;
@@ -31,12 +32,12 @@ pub(super) fn held(plan: &MachinePlan, ram: RamLocation) -> MachineMemory {
 impl FakeDriver {
     /// Path of the layer that a machine writes.
     pub fn top(&self, workspace: &str) -> Option<std::path::PathBuf> {
-        self.state().tops.get(workspace).cloned()
+        lock(&self.state).tops.get(workspace).cloned()
     }
 
     /// Makes the next save fail with this, after the disk was switched.
     pub fn fail_next_save(&self, error: Error) {
-        self.state().save_failures.push(error);
+        lock(&self.state).save_failures.push(error);
     }
 
     fn living(&self, handle: &MachineHandle) -> Result<(), Error> {
@@ -61,7 +62,7 @@ impl FakeDriver {
             return Err(Error::BadPlan("the machine's disk is neither the old nor the new".into()));
         }
         make_layer(new_top, plan.disk_gb)?;
-        self.state().tops.insert(handle.workspace.clone(), new_top.to_owned());
+        lock(&self.state).tops.insert(handle.workspace.clone(), new_top.to_owned());
         Ok(())
     }
 }
@@ -78,7 +79,7 @@ impl Snapshots for FakeDriver {
     async fn pause(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("pause", &handle.workspace);
         self.living(handle)?;
-        self.state().paused.insert(handle.workspace.clone());
+        lock(&self.state).paused.insert(handle.workspace.clone());
         Ok(())
     }
 
@@ -86,12 +87,12 @@ impl Snapshots for FakeDriver {
         self.note("resume", &handle.workspace);
         self.living(handle)?;
         let room = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             state.paused.remove(&handle.workspace);
             state.starved.get(&handle.workspace).copied()
         };
         if room == Some(true) {
-            self.state().starved.remove(&handle.workspace);
+            lock(&self.state).starved.remove(&handle.workspace);
             if let super::Endpoint::Unix { path, .. } = &handle.endpoint {
                 self.serve(&handle.workspace, path)?;
             }
@@ -101,12 +102,12 @@ impl Snapshots for FakeDriver {
 
     async fn is_disk_full(&self, handle: &MachineHandle) -> Result<bool, Error> {
         self.living(handle)?;
-        Ok(self.state().starved.contains_key(&handle.workspace))
+        Ok(lock(&self.state).starved.contains_key(&handle.workspace))
     }
 
     async fn is_paused(&self, handle: &MachineHandle) -> Result<bool, Error> {
         self.living(handle)?;
-        Ok(self.state().paused.contains(&handle.workspace))
+        Ok(lock(&self.state).paused.contains(&handle.workspace))
     }
 
     async fn switch_disk(
@@ -130,7 +131,7 @@ impl Snapshots for FakeDriver {
         self.held("save").await;
         self.living(handle)?;
         self.attach(handle, plan, &request.new_top)?;
-        if let Some(cause) = self.state().save_failures.pop() {
+        if let Some(cause) = lock(&self.state).save_failures.pop() {
             let cause = Box::new(cause);
             return Err(Error::SaveFailed { resumed: true, disk_switched: true, cause });
         }
@@ -166,7 +167,7 @@ impl Snapshots for FakeDriver {
         let mut launched = self.launch(plan).await?;
         launched.handle.nic = saved.nic != SavedNic::None;
         launched.handle.memory = Some(held);
-        self.state().paused.insert(plan.workspace.clone());
+        lock(&self.state).paused.insert(plan.workspace.clone());
         Ok(launched)
     }
 
@@ -178,9 +179,9 @@ impl Snapshots for FakeDriver {
     ) -> Result<SavedMemory, Error> {
         self.note("park", &handle.workspace);
         self.living(handle)?;
-        self.state().paused.insert(handle.workspace.clone());
+        lock(&self.state).paused.insert(handle.workspace.clone());
         self.held("park").await;
-        if let Some(error) = self.state().save_failures.pop() {
+        if let Some(error) = lock(&self.state).save_failures.pop() {
             return Err(error);
         }
         let (folder, packed) = (&request.into, Packed { bytes: 4, base: None });
@@ -207,7 +208,7 @@ impl Snapshots for FakeDriver {
         MachineShape { nic: saved.nic, ..shape }.must_fit(&saved)?;
         let mut launched = self.launch(plan).await?;
         launched.handle.nic = saved.nic != SavedNic::None;
-        self.state().paused.insert(plan.workspace.clone());
+        lock(&self.state).paused.insert(plan.workspace.clone());
         Ok(launched)
     }
 

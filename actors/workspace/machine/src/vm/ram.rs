@@ -10,9 +10,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use hivekeep_kernel::lock;
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -99,7 +100,7 @@ impl Copy {
         let work = || {
             let mut copied = 0;
             loop {
-                let turn = turns.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let turn = lock(&turns).next();
                 let Some((index, known)) = turn else { return copied };
                 copied += refresh_turn(from, to, index * WORDS_A_TURN * 64, known, &ranges);
             }
@@ -214,10 +215,6 @@ pub(in crate::vm) struct RamCache {
 }
 
 impl RamCache {
-    fn images(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, (Cell, Instant)>> {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The image, loaded by `load` if it is not here. Those who ask meanwhile wait for it.
     pub(in crate::vm) async fn get(
         &self,
@@ -240,12 +237,12 @@ impl RamCache {
 
     /// Drops an image; machines that have it keep it.
     pub(in crate::vm) fn forget(&self, id: Uuid) {
-        self.images().remove(&id);
+        lock(&self.images).remove(&id);
     }
 
     fn cell(&self, id: Uuid) -> Cell {
         let now = Instant::now();
-        let mut images = self.images();
+        let mut images = lock(&self.images);
         let (cell, used) = images.entry(id).or_insert_with(|| (Cell::default(), now));
         *used = now;
         let cell = cell.clone();
@@ -261,7 +258,7 @@ impl RamCache {
         tokio::spawn(async move {
             tokio::time::sleep(KEEP).await;
             let Some(images) = cache.upgrade() else { return };
-            let mut images = images.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut images = lock(&images);
             if images.get(&id).is_some_and(|(_, used)| *used == now) {
                 images.remove(&id);
             }

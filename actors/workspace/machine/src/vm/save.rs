@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hivekeep_kernel::lock;
 use rustix::fs::MemfdFlags;
 use rustix::pipe::PipeFlags;
 use tokio::task::JoinHandle;
@@ -336,7 +337,7 @@ pub(super) fn source_of(handle: &MachineHandle, fd: i32) -> Result<File, Error> 
 
 async fn refresh(copy: &Shared) -> Result<u64, Error> {
     let copy = Arc::clone(copy);
-    let work = move || copy.lock().unwrap_or_else(PoisonError::into_inner).refresh();
+    let work = move || lock(&copy).refresh();
     blocking(move || work().map_err(Error::io("copy the guest's", "memory".as_ref()))).await
 }
 
