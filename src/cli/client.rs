@@ -228,7 +228,7 @@ pub(super) mod tests {
     };
 
     use super::*;
-    use crate::config::DaemonFolders;
+    use hivekeep_config::DaemonFolders;
 
     /// The way to a daemon whose folders are all below `home`.
     pub(in crate::cli) fn reach(home: &Path) -> DaemonReach {

@@ -1,11 +1,10 @@
 //! `hivekeep config`, and `hivekeep check`: a doctor for host, folders and configuration.
 
-use hivekeep_config::LoadedConfig;
 use hivekeep_door_server::plain;
 use hivekeep_runtime::Finding;
 
 use super::{CliContext, CommandFailure, output, reach::Unreachable};
-use crate::check;
+use crate::{check, control::ControlMethod};
 
 /// Show the configuration in force, and where each value comes from.
 #[derive(Debug, clap::Args)]

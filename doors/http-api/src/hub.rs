@@ -70,7 +70,7 @@ impl Hub {
     }
 
     /// The one route, wherever it is served.
-    pub(crate) fn routes(self: &Arc<Self>) -> Router {
+    pub fn routes(self: &Arc<Self>) -> Router {
         Router::new().route("/ws", any(enter)).with_state(self.clone())
     }
 

@@ -220,7 +220,7 @@ const CONFIG: &str = "hivekeep-config";
 const ONLY_IN: [(&str, &[&str]); 14] = [
     ("sled", &[STORE, BASELINES]),
     ("rmcp", &[ROOT, SERVER, MCP, MCP_CLIENT, BASELINES, "hivekeep-source"]),
-    ("axum", &[SERVER, MCP, HTTP_API, E2B, DOOR_PORTS, BASELINES]),
+    ("axum", &[ROOT, SERVER, MCP, HTTP_API, E2B, DOOR_PORTS, BASELINES]),
     ("model2vec-rs", &["hivekeep-ingest"]),
     ("notify", &["hivekeep-ingest"]),
     ("jsonschema", &[RUNTIME]),

@@ -125,8 +125,11 @@ async fn accept(
 pub struct HttpConnection<P> {
     /// The other end, which goes with each request as an extension.
     pub peer: P,
+    /// Place among the listener's connections.
     pub slot: Arc<ConnectionSlot>,
+    /// Routes that the other end reaches.
     pub router: Router,
+    /// Bounds of heads, bodies and answers.
     pub bounds: ServerBounds,
 }
 

@@ -3,8 +3,6 @@ use std::{
     os::unix::net::{UnixListener, UnixStream},
 };
 
-use hivekeep_config::DaemonFolders;
-use hivekeep_door_server::hello::{DaemonWelcome, HelloReply};
 use hivekeep_kernel::{TeamId, ToolError};
 use serde_json::json;
 
