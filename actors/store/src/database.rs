@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_database_is_an_error_with_its_words() {
-        let said = |work: fn()| guarded(|| Ok(work())).unwrap_err().to_string();
+        let said = |work: fn() -> u8| guarded(|| Ok(work())).unwrap_err().to_string();
         assert!(said(|| panic!("plain words")).contains("the database panicked: plain words"));
         assert!(
             said(|| panic!("{} words", std::hint::black_box(2)))
