@@ -277,7 +277,6 @@ mod tests {
     }
 
     proptest! {
-        /// What the session has taken is what drawers have, and what is left to draw; all of it comes back.
         #[test]
         fn nothing_is_counted_twice_and_nothing_is_lost(
             taken in resources(),

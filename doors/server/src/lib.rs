@@ -1,4 +1,4 @@
-//! What all doors have in common: the daemon as they see it, credentials, the server of those over HTTP,
+//! Parts that all doors have in common: the daemon as they see it, credentials, the server of those over HTTP,
 //! bounds of what comes in, forms of what goes out. Doors translate between a wire and the registry's
 //! dispatcher, and know no word of what the tools do.
 #![warn(missing_docs)]
