@@ -1,5 +1,6 @@
 //! Other MCP servers as sources of tools: one that misbehaves on request, in a sandbox, driven from outside.
 
+mod guarded;
 mod http;
 mod npm;
 

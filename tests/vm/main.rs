@@ -9,6 +9,8 @@
 #[path = "../it/knowledge/counter.rs"]
 mod counter;
 mod door;
+#[path = "../it/sources/guarded.rs"]
+mod guarded;
 mod house;
 mod https;
 mod leaks;

@@ -15,25 +15,28 @@ use crate::steps::{StepOutcome, passed};
 use crate::test::lane;
 use crate::{guest, image};
 
-/// The last commit before families stood in one list and logs were one.
-const REVISION: &str = "59e9af1";
+/// Revisions that a night upgrades from: the last before families stood in one list and logs were one, and one
+/// with a credential, a rule, an approval, scripts, metrics, a collection, a source and a parked machine.
+const REVISIONS: [&str; 2] = ["59e9af1", "3638dd67"];
 /// The test that plays the scene.
 const TEST: &str = "vm::an_older_daemon_is_replaced_while_its_machines_run";
 
 #[derive(Args)]
 pub(crate) struct Upgrade {
     /// The older version
-    #[arg(long, value_name = "REVISION", default_value = REVISION)]
+    #[arg(long, value_name = "REVISION", default_value = REVISIONS[1])]
     from: String,
     /// Write the state of the killed daemon, without its machines, to tests/upgrade
     #[arg(long)]
     record: bool,
 }
 
-/// Upgrades from the revision that the recorded state is of.
+/// Upgrades from each of a night's revisions.
 pub(crate) fn check(repo: &Repo) -> Result<StepOutcome> {
-    Upgrade { from: REVISION.to_owned(), record: false }.run(repo)?;
-    Ok(passed(format!("from {REVISION}")))
+    for revision in REVISIONS {
+        Upgrade { from: revision.to_owned(), record: false }.run(repo)?;
+    }
+    Ok(passed(format!("from {}", REVISIONS.join(" and "))))
 }
 
 impl Upgrade {

@@ -22,7 +22,8 @@ pub fn credential(house: &House, name: &str, scope: &str) -> String {
     run(house, &["credential", "create", name, "--scope", scope]).trim().to_owned()
 }
 
-fn run(house: &House, args: &[&str]) -> String {
+/// Prints of a command that must succeed.
+pub fn run(house: &House, args: &[&str]) -> String {
     let output = house.command().args(args).output().expect("the program runs");
     assert!(output.status.success(), "{args:?}: {output:?}");
     String::from_utf8(output.stdout).expect("UTF-8")

@@ -1,8 +1,10 @@
 //! A state folder of an older version, taken over by this one.
 //!
 //! Twice: as it was recorded of commit 59e9af1 when the power was cut (`tests/upgrade`), and, where
-//! [`OLD`] names a folder with that version's two programs, from a daemon that was killed
+//! [`OLD`] names a folder with an older version's two programs, from a daemon that was killed
 //! while its machines go on (`cargo xtask upgrade`).
+
+mod records;
 
 use std::{
     path::Path,
@@ -19,7 +21,8 @@ use crate::{
 
 /// Records name folders by their whole paths, so both daemons live here.
 const HOME: &str = "/tmp/hivekeep-upgrade";
-const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upgrade/state-59e9af1.tar.zst");
+/// Recorded states, and whether they hold [`records`].
+const RECORDED: [(&str, bool); 1] = [("59e9af1", false)];
 
 /// Names a folder with both programs of an older version.
 pub const OLD: &str = "TEST_HIVEKEEP_OLD";
@@ -144,7 +147,7 @@ fn load(house: &House) {
     });
 }
 
-/// What is durable, whatever became of the machines.
+/// Checks what is durable, whatever became of the machines.
 fn nothing_is_lost(house: &House) {
     let found = house.call("vault", json!({ "action": "search", "query": "needle" }));
     assert_eq!(found["results"][0]["path"], "deep/down/note.md", "{found}");
@@ -207,12 +210,20 @@ fn tree_of(manifest: &Path) -> String {
     manifest["rootfs_tree"]["hash"].as_str().expect("a hash").to_owned()
 }
 
-/// The recorded state: everything of a daemon's that was cut from its power, but for the disks of
-/// virtual machines.
+/// The recorded states: everything of a daemon's that was cut from its power, but for the disks and
+/// memories of virtual machines.
 pub fn a_recorded_state_is_taken_over() {
+    for (commit, has_records) in RECORDED {
+        taken_over(commit, has_records);
+    }
+}
+
+fn taken_over(commit: &str, has_records: bool) {
     let (images, guest) = (named(IMAGES), named(GUEST));
     let home = home();
-    let archive = std::fs::File::open(RECORDED).expect("the recorded state");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade");
+    let recorded = folder.join(format!("state-{commit}.tar.zst"));
+    let archive = std::fs::File::open(recorded).expect("the recorded state");
     let unpacked = zstd::Decoder::new(archive).expect("zstd");
     let mut archive = tar::Archive::new(unpacked);
     archive.set_preserve_permissions(true);
@@ -233,14 +244,24 @@ pub fn a_recorded_state_is_taken_over() {
         let tree = ours.join(tree_of(&images.join("images/base.json")));
         std::os::unix::fs::symlink(tree, recorded).expect("linked");
     }
-    let mut house = House::closed_at(home, Kind::Sandbox, &images, &guest, "");
+    let config = if has_records { records::config() } else { String::new() };
+    let mut house = House::closed_at(home, Kind::Sandbox, &images, &guest, &config);
     house.start();
     // What the first daemon after the old one wrote is read by the next one.
     for _ in 0..2 {
         nothing_is_lost(&house);
+        if has_records {
+            records::are_read(&house);
+        }
         until(&house, "machines of before the power cut seem to run", || {
             house.list().iter().all(|row| {
-                row["state"] == if row["name"] == "halted" { "stopped" } else { "crashed" }
+                let name = row["name"].as_str().expect("a name");
+                row["state"]
+                    == match name {
+                        "halted" => "stopped",
+                        records::PARKED => "parked",
+                        _ => "crashed",
+                    }
             })
         });
         house.kill();
@@ -248,7 +269,10 @@ pub fn a_recorded_state_is_taken_over() {
     }
     let names: Vec<_> =
         house.list().iter().map(|row| row["name"].as_str().expect("a name").to_owned()).collect();
-    for name in names.iter().filter(|name| *name != "w" && !name.starts_with("swarm-")) {
+    let is_sandbox = |name: &&String| {
+        !["w", records::PARKED].contains(&name.as_str()) && !name.starts_with("swarm-")
+    };
+    for name in names.iter().filter(is_sandbox) {
         house.call("workspace_start", json!({ "workspace_id": name }));
     }
     for name in ["box", "halted"] {
@@ -281,10 +305,17 @@ pub fn an_older_daemon_is_replaced_while_its_machines_run() {
     let copy = home.path().join("images");
     let copied = std::process::Command::new("cp").arg("-a").arg(&images).arg(&copy).status();
     assert!(copied.is_ok_and(|status| status.success()), "the images are not copied");
-    let mut house = House::closed_at(home, Kind::Sandbox, &copy, &old.join("hivekeep-guest"), "");
-    house.program = old.join("hivekeep");
+    let program = old.join("hivekeep");
+    let has_records = records::kept_by(&program);
+    let config = if has_records { records::prepare(home.path()) } else { String::new() };
+    let guest = old.join("hivekeep-guest");
+    let mut house = House::closed_at(home, Kind::Sandbox, &copy, &guest, &config);
+    house.program = program;
     house.start();
     load(&house);
+    if has_records {
+        records::make(&house);
+    }
     house.kill();
     if let Some(file) = std::env::var_os("TEST_HIVEKEEP_RECORD") {
         leaks::end_machines(house.path());
@@ -293,6 +324,10 @@ pub fn an_older_daemon_is_replaced_while_its_machines_run() {
     house.program = env!("CARGO_BIN_EXE_hivekeep").into();
     house.start();
     nothing_is_lost(&house);
+    if has_records {
+        records::are_read(&house);
+        assert_eq!(house.exec(records::PARKED, "cat /dev/shm/x"), "volatile\n");
+    }
     for name in ["box", "w"] {
         house.wait_state(name, "running");
     }

@@ -26,7 +26,7 @@ const PAGE: &str = "docs/nightly.md";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Night {
     /// All that machines do: every turn, storms of full size, 200 parked machines, 200 power cuts,
-    /// images with python and node, an older version replaced while its machines run
+    /// images with python and node, two older versions replaced while their machines run
     Vm,
     /// Ten minutes for each fuzz target, then an hour of the soak test, alone
     Soak,
