@@ -220,7 +220,7 @@ mod tests {
             ("more", json!(3), "more than 3"),
             ("less", json!(3), "less than 3"),
             ("kind", json!("c"), "one of a, b"),
-            ("always", json!(4), "3"),
+            ("always", json!(4), "`3`"),
             ("text", json!("ab"), "at least 3 characters"),
             ("few", json!([1]), "at least 2 items"),
             ("few", json!(1), "array or null"),
