@@ -248,8 +248,10 @@ fn the_api_and_the_hub_are_the_users_own_at_the_socket_while_no_http_door_is_ope
     let row = sessions.as_array().expect("rows").iter().find(|row| row["door"] == "http_api");
     let uid = format!("uid:{}", rustix::process::geteuid().as_raw());
     assert_eq!(row.expect("the API's session")["user"], uid.as_str(), "{sessions}");
-    let stranger = "GET /api/sessions HTTP/1.0\r\nAuthorization: Bearer unknown";
-    assert_eq!(Wire::request(&home, stranger, "").1, 401);
+    for shown in ["Bearer unknown", "Basic unknown"] {
+        let stranger = format!("GET /api/sessions HTTP/1.0\r\nAuthorization: {shown}");
+        assert_eq!(Wire::request(&home, &stranger, "").1, 401, "{shown}");
+    }
     let hub = "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
     assert_eq!(Wire::request(&home, hub, "").1, 101);

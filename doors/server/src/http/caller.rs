@@ -42,14 +42,15 @@ impl From<CredentialRow> for HttpCaller {
 pub struct PeerUid(pub u32);
 
 impl HttpCaller {
-    /// The owner of the credential that a request shows; without one, the user of the Unix socket.
+    /// The owner of the credential that a request shows; without any such header, the user of the Unix socket.
     pub fn of<B>(request: &Request<B>, known: &Credentials) -> Option<Self> {
-        match (bearer_of(request.headers()), request.extensions().get::<PeerUid>()) {
-            (None, Some(PeerUid(uid))) => {
+        let shows = request.headers().contains_key(header::AUTHORIZATION);
+        match request.extensions().get::<PeerUid>() {
+            Some(PeerUid(uid)) if !shows => {
                 let (user, scope) = (User::Uid(*uid), CredentialScope::Operator);
                 Some(Self { user, scope, name: format!("uid {uid}") })
             }
-            (given, _) => known.find(given?).map(Self::from),
+            _ => known.find(bearer_of(request.headers())?).map(Self::from),
         }
     }
 
