@@ -1,16 +1,13 @@
-//! Full-text index of the tools, ranked by Okapi BM25.
-//!
-//! A tool is one document of its fields; a field that says more of what the tool is for is in it
-//! several times, which is how BM25 without fields weighs them. Words are cut at everything but
-//! letters and digits, so that the parts of a name are words, and stemmed. Beside the ranking, a query
-//! that is a part of a name finds the tool by it.
+//! Index of the tools: a tool is one document of its fields. Beside the ranking of its words, a query that is a
+//! part of a name finds the tool by it.
 
 use std::{cmp::Reverse, collections::HashMap, sync::LazyLock};
 
-use bm25::{SearchEngine, SearchEngineBuilder, Tokenizer};
 use hivekeep_kernel::{Effect, ToolSpec};
-use hivekeep_runtime::tool_catalogue::CataloguedTool;
-use rust_stemmers::{Algorithm, Stemmer};
+use hivekeep_runtime::{
+    tool_catalogue::CataloguedTool,
+    word_index::{self, WordIndex},
+};
 use serde_json::Value;
 
 /// How often each field is in a tool's document: its name, its title and family, its description,
@@ -18,33 +15,11 @@ use serde_json::Value;
 const TIMES: [usize; 4] = [4, 3, 2, 1];
 /// Added for a name that is the query, or has it in it: above and among what words alone reach.
 const NAMED: [f32; 2] = [1_000.0, 2.0];
-/// Words of questions, which say nothing of tools.
-const STOP: [&str; 30] = [
-    "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how",
-    "i", "in", "is", "it", "me", "my", "of", "on", "or", "that", "the", "this", "to", "what",
-    "which", "with",
-];
-
-/// Cuts texts into stems.
-struct Words(Stemmer);
-
-impl Tokenizer for Words {
-    fn tokenize(&self, text: &str) -> Vec<String> {
-        let lower = text.to_lowercase();
-        let words = lower.split(|c: char| !c.is_alphanumeric());
-        words
-            .filter(|word| !word.is_empty() && !STOP.contains(word))
-            .map(|word| self.0.stem(word).into_owned())
-            .collect()
-    }
-}
-
-type Engine = SearchEngine<usize, u32, Words>;
 
 /// Index of all tools; a tool is its place in the catalogue.
 pub(crate) struct ToolIndex {
     /// Built by the first search, so that a daemon does not start later for it.
-    engine: LazyLock<Engine, Box<dyn FnOnce() -> Engine + Send>>,
+    words: LazyLock<WordIndex, Box<dyn FnOnce() -> WordIndex + Send>>,
     /// Names in lower case, with underscores.
     names: Vec<String>,
 }
@@ -52,8 +27,8 @@ pub(crate) struct ToolIndex {
 impl ToolIndex {
     pub(crate) fn new(tools: &[CataloguedTool]) -> Self {
         let documents: Vec<String> = tools.iter().map(document).collect();
-        let engine = LazyLock::new(Box::new(move || engine(documents)) as Box<_>);
-        Self { engine, names: tools.iter().map(|tool| plain(tool.spec.name)).collect() }
+        let words = LazyLock::new(Box::new(move || WordIndex::new(documents)) as Box<_>);
+        Self { words, names: tools.iter().map(|tool| plain(tool.spec.name)).collect() }
     }
 
     /// Places of the tools that a query finds, the best first. All for a blank query, in the order of
@@ -62,9 +37,7 @@ impl ToolIndex {
         if query.trim().is_empty() {
             return (0..self.names.len()).collect();
         }
-        let ranked = self.engine.search(query, None).into_iter();
-        let mut scores: HashMap<_, _> =
-            ranked.map(|found| (found.document.id, found.score)).collect();
+        let mut scores: HashMap<_, _> = self.words.search(query).into_iter().collect();
         let wanted = plain(query);
         for (at, name) in self.names.iter().enumerate().filter(|(_, name)| name.contains(&wanted)) {
             *scores.entry(at).or_default() += NAMED[usize::from(*name != wanted)];
@@ -98,13 +71,6 @@ impl ToolIndex {
     }
 }
 
-fn engine(documents: Vec<String>) -> Engine {
-    let documents = documents.into_iter().enumerate();
-    let documents = documents.map(|(at, contents)| bm25::Document::new(at, contents));
-    let words = Words(Stemmer::create(Algorithm::English));
-    SearchEngineBuilder::with_tokenizer_and_documents(words, documents).build()
-}
-
 fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace('.', "_")
 }
@@ -117,7 +83,7 @@ fn document(CataloguedTool { spec, server, tool }: &CataloguedTool) -> String {
     let server = server.as_deref().unwrap_or_default();
     let title = format!("{} {} {server}", spec.title, spec.family);
     let fields = [spec.name, &title, description, &rest].into_iter().zip(TIMES);
-    fields.map(|(text, times)| format!("{text}\n").repeat(times)).collect()
+    word_index::document(fields)
 }
 
 /// Names of properties, their values and their descriptions.

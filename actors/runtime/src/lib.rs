@@ -31,6 +31,8 @@ pub mod saga;
 pub mod schema_kinds;
 mod tool_client;
 mod waiters;
+#[cfg(feature = "search")]
+pub mod word_index;
 
 pub use daemon::{Daemon, Folders, Ports, Redact};
 pub use family::{Child, Family, FamilyOptions, ListenerOptions, Mounted, NoOptions, TearDown};
