@@ -12,9 +12,10 @@ use crate::common::{
 
 pub use execution::{
     AgentDelivery, AgentExecution, Consensus, DeliveryCondition, DeliveryDestination,
-    ExecutionMode, OutputStream, ToolValidator, Transform, Validator,
+    ExecutionMode, JudgeFallback, OutputFormat, OutputRules, OutputStream, ScriptRule,
+    SemanticRule, SystemRules, ToolValidator, Transform, Validation, ValidationRules, Validator,
 };
-pub(crate) use rules::check;
+pub(crate) use rules::{check, check_tools};
 
 /// Agent: a runtime, an instruction and the limits that it works in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +37,8 @@ pub struct AgentManifest {
 pub enum AgentKind {
     /// An agent.
     Agent,
+    /// The same, by the name that older manifests give it.
+    AgentManifest,
 }
 
 /// Name, version and labels of an agent.
@@ -66,6 +69,8 @@ pub struct AgentSpec {
     pub task: AgentTask,
     /// Texts, files, folders and pages that the agent is given to read.
     pub context: Option<Vec<ContextItem>>,
+    /// Accounts of services. Refused: the daemon keeps none.
+    pub contexts: Option<Vec<ServiceAccount>>,
     /// Bounds of a run, with the validators and receivers of its result.
     pub execution: Option<AgentExecution>,
     /// Network, files and resources that the agent may use.
@@ -121,6 +126,8 @@ pub enum RunIsolation {
     Inherit,
     /// A virtual machine.
     Firecracker,
+    /// The same.
+    Microvm,
     /// A container.
     Docker,
     /// A process.
@@ -173,6 +180,16 @@ pub enum ContextItem {
         /// Summary of the source, for the agent.
         description: Option<String>,
     },
+}
+
+/// Account of a service that an agent works with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceAccount {
+    /// Service, as `imap`.
+    pub service: String,
+    /// True if the agent does not start without it.
+    pub required: Option<bool>,
 }
 
 /// Network, files and resources that an agent may use.

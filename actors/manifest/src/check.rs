@@ -88,40 +88,66 @@ fn compile<T: JsonSchema>() -> CompiledSchema {
 
 /// Problems of a text in its order, at most [`MAX_PROBLEMS`]; none if it is valid.
 pub fn check(kind: ManifestKind, text: &str) -> Vec<ManifestProblem> {
-    let documents = match yaml::read(text) {
-        Ok(documents) => documents,
-        Err((at, message)) => return vec![problem(at, &at![], message)],
+    let found = read(text).map(|documents| match kind {
+        ManifestKind::Agent => single(kind, &documents, agent::check).1,
+        ManifestKind::Workflow => single(kind, &documents, workflow::check).1,
+        ManifestKind::Dag => dags(&documents[0], &documents[1..]),
+    });
+    found.map_or_else(|problem| vec![problem], in_order)
+}
+
+/// Agent of a text. The tools that it names are among `tools`, with `.` and `_` as one letter.
+///
+/// # Errors
+/// Problems, as [`check`] tells them.
+pub fn read_agent(text: &str, tools: &[&str]) -> Result<AgentManifest, Vec<ManifestProblem>> {
+    let documents = read(text).map_err(|problem| vec![problem])?;
+    let rules = |agent: &AgentManifest, problems: &mut ProblemList<'_>| {
+        agent::check(agent, problems);
+        agent::check_tools(agent, tools, problems);
     };
-    let Some(main) = documents.first() else {
-        return vec![problem(TextPosition::START, &at![], "the text holds no document".to_owned())];
-    };
-    let mut found = match kind {
-        ManifestKind::Agent => single::<AgentManifest>(kind, &documents, agent::check),
-        ManifestKind::Workflow => single::<WorkflowManifest>(kind, &documents, workflow::check),
-        ManifestKind::Dag => dags(main, &documents[1..]),
-    };
+    match single(ManifestKind::Agent, &documents, rules) {
+        (Some(agent), found) if found.is_empty() => Ok(agent),
+        (_, found) => Err(in_order(found)),
+    }
+}
+
+type Found = Vec<(TextPosition, ManifestProblem)>;
+
+/// Documents of a text, at least one.
+fn read(text: &str) -> Result<Vec<YamlNode>, ManifestProblem> {
+    let documents = yaml::read(text).map_err(|(at, message)| problem(at, &at![], message))?;
+    match documents.is_empty() {
+        false => Ok(documents),
+        true => {
+            let message = "the text holds no document".to_owned();
+            Err(problem(TextPosition::START, &at![], message))
+        }
+    }
+}
+
+fn in_order(mut found: Found) -> Vec<ManifestProblem> {
     found.sort_by_key(|(at, _)| *at);
     found.truncate(MAX_PROBLEMS);
     found.into_iter().map(|(_, problem)| problem).collect()
 }
 
-type Found = Vec<(TextPosition, ManifestProblem)>;
-
 fn single<T: DeserializeOwned>(
     kind: ManifestKind,
     documents: &[YamlNode],
-    rules: fn(&T, &mut ProblemList<'_>),
-) -> Found {
+    rules: impl FnOnce(&T, &mut ProblemList<'_>),
+) -> (Option<T>, Found) {
     let (document, further) = (&documents[0], documents.get(1));
     let mut problems = ProblemList::of(document);
-    if let Some(manifest) = typed(kind, document, &mut problems) {
-        rules(&manifest, &mut problems);
+    let manifest = typed(kind, document, &mut problems);
+    if let Some(manifest) = &manifest {
+        rules(manifest, &mut problems);
     }
     if let Some(further) = further {
         let message = format!("a text holds one {}, and another document begins here", kind.name());
         problems.put(further.at, &at![], message);
     }
-    problems.found
+    (manifest, problems.found)
 }
 
 fn dags(main: &YamlNode, further: &[YamlNode]) -> Found {

@@ -16,8 +16,8 @@ use crate::{
 };
 
 pub use state::{
-    ConfidenceWeighting, ContainerStep, ContainerVolume, NodeCompletion, PanelJudge, ParallelAgent,
-    ParallelConsensus, SubworkflowMode, WorkflowState,
+    ConfidenceWeighting, ContainerStep, ContainerUser, ContainerVolume, NodeCompletion, PanelJudge,
+    ParallelAgent, ParallelConsensus, SubworkflowMode, WorkflowState,
 };
 pub use transition::{Transition, TransitionCondition, TransitionValue};
 

@@ -23,8 +23,10 @@ pub struct AgentExecution {
     /// Longest wait for the model in seconds. Default: 300.
     #[schemars(range(min = 1, max = 86_400))]
     pub llm_timeout_seconds: Option<u64>,
-    /// Validators of a result, in order; the first that fails ends the iteration.
-    pub validation: Option<Vec<Validator>>,
+    /// Memory between executions. Only `false` is taken.
+    pub memory: Option<bool>,
+    /// Validators of a result, as a list or by subject.
+    pub validation: Option<Validation>,
     /// Validators of tool calls.
     pub tool_validation: Option<Vec<ToolValidator>>,
     /// Receivers of the result.
@@ -39,6 +41,115 @@ pub enum ExecutionMode {
     OneShot,
     /// Until the agent's validators are content.
     Iterative,
+}
+
+/// Validators of a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum Validation {
+    /// In order; the first that fails ends the iteration.
+    List(Vec<Validator>),
+    /// By subject, in the order of the keys' declaration.
+    Rules(Box<ValidationRules>),
+}
+
+/// Validators of a result by subject: `system`, `output`, `script`, `semantic`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ValidationRules {
+    /// End of the program.
+    pub system: Option<SystemRules>,
+    /// Form of the output.
+    pub output: Option<OutputRules>,
+    /// Program that judges the result.
+    pub script: Option<ScriptRule>,
+    /// Judgment by a model.
+    pub semantic: Option<SemanticRule>,
+}
+
+/// End of the program that a result has to have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SystemRules {
+    /// True if the exit status has to be 0. Default: true.
+    pub must_succeed: Option<bool>,
+    /// False if text on standard error is a failure. Default: true.
+    pub allow_stderr: Option<bool>,
+    /// Longest run in seconds.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: Option<u64>,
+}
+
+/// Form that an output has to have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputRules {
+    /// Format. Default: `text`.
+    pub format: Option<OutputFormat>,
+    /// JSON Schema of the output, for `json` and `yaml`.
+    pub schema: Option<JsonObject>,
+    /// Regular expression that the output has to match.
+    pub regex: Option<String>,
+}
+
+/// Format of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputFormat {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Any text.
+    Text,
+    /// Comma-separated values.
+    Csv,
+    /// A document. Refused: output is text.
+    Pdf,
+}
+
+/// Program that judges a result by its exit status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptRule {
+    /// Path of the script, where the agent works.
+    #[schemars(length(min = 1))]
+    pub path: String,
+    /// Purpose of the script, for people.
+    pub description: Option<String>,
+    /// Longest run in seconds. Default: 30.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: Option<u64>,
+}
+
+/// Judgment of a result by a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SemanticRule {
+    /// False to leave it out. Default: true.
+    pub enabled: Option<bool>,
+    /// Alias of the model. Default: `default`.
+    pub model: Option<String>,
+    /// Template of the question to the model.
+    pub prompt: Option<String>,
+    /// Least score. Default: 0.8.
+    pub threshold: Option<Share>,
+    /// Longest wait for the model in seconds. Default: 30.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: Option<u64>,
+    /// Outcome without an answer of the model. Only `fail` is taken.
+    pub fallback_on_unavailable: Option<JudgeFallback>,
+}
+
+/// Outcome of a judgment that no model gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum JudgeFallback {
+    /// The result counts as good. Refused.
+    Skip,
+    /// The result counts as bad.
+    Fail,
 }
 
 /// Validator of a result, by `type`.

@@ -1,11 +1,14 @@
 //! Rules of an agent that its schema cannot say.
 
+use std::collections::HashSet;
+
 use super::{
-    AgentDelivery, AgentManifest, AgentRuntime, AgentSchedule, AgentSpec, AgentVolume, Validator,
+    AgentDelivery, AgentManifest, AgentRuntime, AgentSchedule, AgentSpec, AgentVolume,
+    JudgeFallback, OutputFormat, Validation, ValidationRules, Validator,
 };
 use crate::{
     common::{check_cron, check_json_schema, check_regex, check_unique},
-    problems::{ManifestPath, ProblemList, at},
+    problems::{ManifestPath, ProblemList, at, not_there},
 };
 
 /// Checks an agent.
@@ -13,12 +16,28 @@ pub(crate) fn check(agent: &AgentManifest, problems: &mut ProblemList<'_>) {
     let AgentSpec { runtime, execution, schedule, tools, volumes, input_schema, .. } = &agent.spec;
     let spec = at!["spec"];
     check_runtime(runtime, &spec.join("runtime"), problems);
+    if agent.spec.contexts.is_some() {
+        let message = "the daemon keeps no accounts of services: have the operator add a source \
+            with the service's tools, and name these in `tools`";
+        problems.add_key(&spec.join("contexts"), message);
+    }
     if let Some(execution) = execution {
         let at = spec.join("execution");
         if execution.max_retries.is_some() && execution.max_iterations.is_some() {
             problems.add_key(&at.join("max_iterations"), "is the same as `max_retries`: keep one");
         }
-        check_validators(execution.validation.iter().flatten(), &at.join("validation"), problems);
+        if execution.memory == Some(true) {
+            let message = "nothing is remembered between executions: remove it, and name `vault` \
+                in `tools` to keep notes";
+            problems.add(&at.join("memory"), message);
+        }
+        match &execution.validation {
+            Some(Validation::List(list)) => {
+                check_validators(list.iter(), &at.join("validation"), problems);
+            }
+            Some(Validation::Rules(rules)) => check_rules(rules, &at.join("validation"), problems),
+            None => {}
+        }
         if let Some(delivery) = &execution.delivery {
             check_delivery(delivery, &at.join("delivery").join("destinations"), problems);
         }
@@ -68,6 +87,43 @@ fn check_validators<'v>(
                 problems.add(&at.join("min_judges_required"), message);
             }
             _ => {}
+        }
+    }
+}
+
+fn check_rules(rules: &ValidationRules, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    if let Some(output) = &rules.output {
+        let at = at.join("output");
+        if output.format == Some(OutputFormat::Pdf) {
+            let message = "an output is text: have the agent write the document to a file, and \
+                judge that by `script`";
+            problems.add(&at.join("format"), message);
+        }
+        if let Some(schema) = &output.schema {
+            check_json_schema(schema, &at.join("schema"), problems);
+            if !matches!(output.format, Some(OutputFormat::Json | OutputFormat::Yaml)) {
+                problems.add_key(&at.join("schema"), "needs `format: json` or `format: yaml`");
+            }
+        }
+        if let Some(pattern) = &output.regex {
+            check_regex(pattern, &at.join("regex"), problems);
+        }
+    }
+    let fallback = rules.semantic.as_ref().and_then(|rule| rule.fallback_on_unavailable);
+    if fallback == Some(JudgeFallback::Skip) {
+        let message = "a result that nobody has judged is not taken: write `fail`, or set \
+            `enabled: false`";
+        problems.add(&at.join("semantic").join("fallback_on_unavailable"), message);
+    }
+}
+
+/// Tells tools that are not among the known names; `.` and `_` are one letter, as in calls.
+pub(crate) fn check_tools(agent: &AgentManifest, known: &[&str], problems: &mut ProblemList<'_>) {
+    let plain = |name: &str| name.replace('.', "_");
+    let all: HashSet<_> = known.iter().map(|name| plain(name)).collect();
+    for (index, name) in agent.spec.tools.iter().flatten().enumerate() {
+        if !all.contains(&plain(name)) {
+            problems.add(&at!["spec", "tools", index], not_there("tool", name, known));
         }
     }
 }

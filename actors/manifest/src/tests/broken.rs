@@ -184,6 +184,42 @@ fn an_agent_is_refused_at_the_place_of_the_problem() {
             "10:40 spec.execution.tool_validation[0].type",
             "`semantic`",
         ),
+        (
+            "  task:",
+            "  contexts: [{service: imap, required: true}]\n  task:",
+            "10:3 spec.contexts",
+            "add a source",
+        ),
+        (
+            "  task:",
+            "  execution: {memory: true}\n  task:",
+            "10:23 spec.execution.memory",
+            "name `vault`",
+        ),
+        (
+            "  task:",
+            "  execution: {validation: {output: {format: pdf}}}\n  task:",
+            "10:45 spec.execution.validation.output.format",
+            "judge that by `script`",
+        ),
+        (
+            "  task:",
+            "  execution: {validation: {output: {schema: {type: object}}}}\n  task:",
+            "10:37 spec.execution.validation.output.schema",
+            "needs `format: json`",
+        ),
+        (
+            "  task:",
+            "  execution: {validation: {semantic: {fallback_on_unavailable: skip}}}\n  task:",
+            "10:64 spec.execution.validation.semantic.fallback_on_unavailable",
+            "write `fail`",
+        ),
+        (
+            "  task:",
+            "  execution: {validation: {systm: {}}}\n  task:",
+            "10:28 spec.execution.validation.systm",
+            "did you mean `system`",
+        ),
         ("  task:", "  tools: [a, b, a]\n  task:", "10:17 spec.tools[2]", "twice"),
         (
             "  task:",
@@ -250,6 +286,12 @@ fn a_workflow_is_refused_at_the_place_of_the_problem() {
             "          target: WRITE",
             "8:5 spec.states.WRITE",
             "never ends",
+        ),
+        (
+            "kind: Human",
+            "kind: ContainerRun\n      name: x\n      image: i\n      command: [x]\n      run_as_user: root",
+            "28:20 spec.states.DONE",
+            "65534:65534",
         ),
         ("initial_state: WRITE", "initial_state: DONE", "8:5 spec.states.WRITE", "never entered"),
         (

@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::{AGENT, WORKFLOW, valid};
-use crate::{ManifestKind, schema};
+use crate::{ManifestKind, read_agent, schema};
 
 const FULL_AGENT: &str = "\
 apiVersion: 100monkeys.ai/v1
@@ -46,6 +46,23 @@ spec:
           subcommand_allowlist: [python, pip, bash]
 ";
 
+/// Forms that published examples have beside those of [`FULL_AGENT`].
+const PUBLISHED_AGENT: &str = "\
+apiVersion: 100monkeys.ai/v1
+kind: AgentManifest
+metadata: { name: published, version: 1.10.0 }
+spec:
+  runtime: { language: python, version: '3.11', isolation: microvm }
+  task: { instruction: Do it. }
+  execution:
+    memory: false
+    validation:
+      system: { must_succeed: true, allow_stderr: false, timeout_seconds: 90 }
+      output: { format: json, schema: { type: object }, regex: '^.' }
+      script: { path: /workspace/check.sh, description: a check, timeout_seconds: 30 }
+      semantic: { enabled: true, model: fast, prompt: 'Good? {criteria}', threshold: 0.8, fallback_on_unavailable: fail }
+";
+
 const FULL_WORKFLOW: &str = "\
 apiVersion: 100monkeys.ai/v1
 kind: Workflow
@@ -73,6 +90,7 @@ spec:
       kind: ContainerRun
       name: run
       image: python:3.11-slim
+      run_as_user: '65534:65534'
       command: [python, solution.py]
       volumes: [{ name: cache, mount_path: /cache, read_only: true }]
       resources: { cpu: 500, memory: 256Mi, timeout: 600 }
@@ -88,7 +106,7 @@ spec:
       transitions: [{ condition: always, target: BOTH }]
     BOTH:
       kind: ParallelContainerRun
-      steps: [{ name: a, image: i, command: [x] }, { name: b, image: i, command: [x] }]
+      steps: [{ name: a, image: i, command: [x], run_as_user: 1000 }, { name: b, image: i, command: [x] }]
       completion: best_effort
       transitions: []
 ";
@@ -108,9 +126,25 @@ const DAGS: [&str; 8] = [
 fn valid_manifests_are_accepted() {
     valid(ManifestKind::Agent, AGENT);
     valid(ManifestKind::Agent, FULL_AGENT);
+    valid(ManifestKind::Agent, PUBLISHED_AGENT);
     valid(ManifestKind::Workflow, WORKFLOW);
     valid(ManifestKind::Workflow, FULL_WORKFLOW);
     DAGS.iter().for_each(|text| valid(ManifestKind::Dag, text));
+}
+
+#[test]
+fn an_agent_is_read_with_the_tools_that_there_are() {
+    let tools = ["fs.read", "cmd.run", "vault"];
+    let read = read_agent(FULL_AGENT, &tools).expect("valid");
+    assert_eq!(read.metadata.name, "full");
+    let dotless = FULL_AGENT.replace("fs.read", "fs_read");
+    assert!(read_agent(&dotless, &tools).is_ok(), "a dot is as good as an underscore");
+    let unknown = read_agent(FULL_AGENT, &["fs.raed"]).expect_err("neither is there");
+    let told: Vec<_> = unknown.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("spec.tools[0]: there is no tool `fs.read`: did you mean `fs.raed`"));
+    let broken = read_agent("a: 1", &tools).expect_err("broken").len();
+    assert_eq!(broken, crate::check(ManifestKind::Agent, "a: 1").len());
 }
 
 #[test]

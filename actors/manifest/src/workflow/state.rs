@@ -123,7 +123,7 @@ states! {
         /// True if its root cannot be written.
         read_only_root_filesystem: Option<bool>,
         /// User that it runs as.
-        run_as_user: Option<u64>,
+        run_as_user: Option<Box<ContainerUser>>,
         /// Mode of its network.
         network_mode: Option<String>,
         /// Receiver of the result.
@@ -249,9 +249,20 @@ pub struct ContainerStep {
     /// True if its root cannot be written.
     pub read_only_root_filesystem: Option<bool>,
     /// User that it runs as.
-    pub run_as_user: Option<u64>,
+    pub run_as_user: Option<Box<ContainerUser>>,
     /// Mode of its network.
     pub network_mode: Option<String>,
+}
+
+/// User that a container runs as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum ContainerUser {
+    /// Id of the user, whose group has the same.
+    Id(u32),
+    /// Ids of user and group, as `65534:65534`; a user's alone, as `65534`.
+    Ids(#[schemars(regex(pattern = "^[0-9]{1,9}(:[0-9]{1,9})?$"))] String),
 }
 
 /// Volume of a container.
