@@ -31,6 +31,7 @@ const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
 const MANIFEST: &str = "hivekeep-manifest";
+const MANIFEST_REGISTRY: &str = "hivekeep-manifest-registry";
 const REGISTRY: &str = "hivekeep-registry";
 const SERVER: &str = "hivekeep-door-server";
 const MCP: &str = "hivekeep-door-mcp";
@@ -45,7 +46,7 @@ const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 41] = [
+const RULES: [Rule; 42] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -140,6 +141,11 @@ const RULES: [Rule; 41] = [
     },
     Rule { name: ENCODER, house: &[], others: None },
     Rule { name: MANIFEST, house: &[KERNEL, PORTS, RUNTIME], others: None },
+    Rule {
+        name: MANIFEST_REGISTRY,
+        house: &[KERNEL, PORTS, STORE, RUNTIME, TESTKIT],
+        others: None,
+    },
     Rule {
         name: "hivekeep-introspection",
         house: &[KERNEL, PORTS, STORE, RUNTIME, MANIFEST, TESTKIT],
