@@ -51,6 +51,9 @@ macro_rules! families {
             /// Discovery: tools about tools.
             #[cfg(feature = "full")]
             discovery: hivekeep_discovery::DiscoveryFamily,
+            /// Agents: how many manifests a user keeps.
+            #[cfg(feature = "full")]
+            agent: hivekeep_agent::AgentFamily,
             /// Conversations: questions to people, modes, documents.
             #[cfg(feature = "full")]
             conversation: hivekeep_conversation::ConversationFamily,

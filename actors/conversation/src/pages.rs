@@ -32,6 +32,7 @@ pages! {
     "docs/mcp-clients.md"
     "docs/guides/a-swarm.md"
     "docs/guides/a-team.md"
+    "docs/guides/agents.md"
     "docs/guides/artifacts.md"
     "docs/guides/approvals.md"
     "docs/guides/browser.md"

@@ -130,6 +130,10 @@ id!(
     ScriptId, "script", "script"
 );
 id!(
+    /// An agent: a name of a registry, with all its versions.
+    AgentId, "agent", "agent"
+);
+id!(
     /// A volume: durable storage of a user.
     VolumeId, "volume", "vol"
 );

@@ -46,7 +46,7 @@ const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 42] = [
+const RULES: [Rule; 43] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -144,6 +144,11 @@ const RULES: [Rule; 42] = [
     Rule {
         name: MANIFEST_REGISTRY,
         house: &[KERNEL, PORTS, STORE, RUNTIME, TESTKIT],
+        others: None,
+    },
+    Rule {
+        name: "hivekeep-agent",
+        house: &[KERNEL, PORTS, RUNTIME, MANIFEST, MANIFEST_REGISTRY, TESTKIT],
         others: None,
     },
     Rule {

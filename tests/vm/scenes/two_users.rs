@@ -35,7 +35,11 @@ const WORDS: [&str; 13] = [
 
 /// Parameters that name something and are not refused here, of one tool or of all, with the reason.
 const EXCEPTIONS: [(&str, &str, &str); 11] = [
-    ("*", "agent_id", "a word that is counted by"),
+    (
+        "*",
+        "agent_id",
+        "a word that is counted by, or an operator's to name; actors/agent tries another's",
+    ),
     ("*", "binding_id", "needs a server of git; actors/repository tries another's"),
     ("*", "credential_binding_id", "a credential of the configuration"),
     ("*", "swarm_id", "needs machines that are forked"),

@@ -71,6 +71,7 @@ impl Theirs {
             "agent" | "to" => vec![json!("zebra-m")],
             "uri" => vec![self.artifact.clone()],
             "collection" => vec![json!(MARK)],
+            "tenant_id" => vec![json!(MARK)],
             _ => Vec::new(),
         }
     }

@@ -1,0 +1,360 @@
+//! The tools of agents.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{
+    AgentId, CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, User, tools,
+};
+use hivekeep_manifest::{MAX_TEXT_BYTES, read_agent};
+use hivekeep_manifest_registry::{
+    DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, RegistryCaller,
+    RegistryLimits, check_tenant, codes,
+};
+use hivekeep_ports::{ManifestProblem, SessionQuotas, Tools};
+use hivekeep_runtime::{Daemon, tool_catalogue::ToolCatalogue};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::DeployedAgent;
+
+type Answer<T> = Result<T, ToolError>;
+
+/// Deploy an agent from its manifest, or a further version of one. A version never changes: give the next one
+/// another number. An operator's agents are everybody's, others are their user's own.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentCreate {
+    /// The whole manifest, at most 256 KiB of YAML (`read_schema` of `agent/manifest/v1` shows its keys).
+    #[schemars(length(max = MAX_TEXT_BYTES))]
+    manifest_yaml: String,
+    /// Replace this version, if it is there.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Deploy a further version of an agent that is there.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentUpdate {
+    /// The whole manifest, at most 256 KiB of YAML, by the name of the agent.
+    #[schemars(length(max = MAX_TEXT_BYTES))]
+    manifest_yaml: String,
+    /// Replace this version, if it is there.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Agent that was deployed.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AgentDeployed {
+    /// Id of the agent, the same for all its versions.
+    agent_id: AgentId,
+    /// True.
+    deployed: bool,
+    /// Name.
+    name: String,
+    /// Version that was deployed.
+    version: String,
+}
+
+/// List the agents that you can use, each in its latest version: your own, and those that operators keep for
+/// everybody. To find one for a task use aegis.agent.search.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentList {}
+
+/// Agents that a caller can use.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AgentsListed {
+    /// Sorted by name, the nearest scope first.
+    agents: Vec<AgentRow>,
+}
+
+/// State of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum AgentStatus {
+    /// In use.
+    Active,
+    /// Held back; none is yet.
+    Paused,
+    /// Out of use by a fault; none is yet.
+    Failed,
+}
+
+/// An agent in its latest version.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AgentRow {
+    /// Id.
+    id: AgentId,
+    /// Name.
+    name: String,
+    /// Version.
+    version: String,
+    /// State.
+    status: AgentStatus,
+    /// Purpose of the agent.
+    description: Option<String>,
+    /// Labels.
+    labels: ManifestLabels,
+    /// Scope: `user`, `tenant` for everybody of this daemon, or `global` for what comes with it.
+    scope: &'static str,
+    /// User of a user's agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<User>,
+}
+
+/// Read an agent's manifest as it was deployed, byte for byte.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentExport {
+    /// Name or id. Your own agent of a name comes before one that is everybody's.
+    name: String,
+    /// Version, as `1.2.3`. Default: the latest.
+    version: Option<String>,
+}
+
+/// Manifest of an agent.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AgentExported {
+    /// The text as it came.
+    manifest_yaml: String,
+    /// Id of the agent.
+    id: AgentId,
+    /// Name.
+    name: String,
+    /// Version of the manifest.
+    version: String,
+}
+
+/// Delete an agent with all its versions, for good.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentDelete {
+    /// Id of the agent.
+    agent_id: String,
+}
+
+/// Agent that was deleted.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AgentDeleted {
+    /// Its id.
+    agent_id: AgentId,
+    /// True.
+    deleted: bool,
+}
+
+/// Find an agent for a task among those that you can use: say what it should do in a few words, or a part of
+/// a name. The best come first.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentSearch {
+    /// Words, as `review a change`, or a part of a name.
+    #[schemars(length(min = 1, max = 500))]
+    query: String,
+    /// Tenant to search in. Default: this daemon, `local`, which is the only one.
+    tenant_id: Option<String>,
+    /// Most agents to show, 1 to 100.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1, max = 100))]
+    limit: usize,
+    /// Least score, 0 to 1.
+    #[serde(default = "some")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    min_score: f64,
+    /// Labels with their values, all of which an agent has to have.
+    #[serde(default)]
+    labels: Option<ManifestLabels>,
+    /// State of the agents. Default: any.
+    status: Option<AgentStatus>,
+    /// Show agents that come with the daemon, too.
+    #[serde(default = "yes")]
+    include_platform_templates: bool,
+}
+
+fn ten() -> usize {
+    10
+}
+
+fn some() -> f64 {
+    0.3
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Agents that a query found.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AgentsFound {
+    /// Name of the tool.
+    tool: &'static str,
+    /// Query.
+    query: String,
+    /// How they were found: `lexical`, by their words.
+    search_mode: &'static str,
+    /// Agents, the best first.
+    results: Vec<FoundAgent>,
+    /// How many were found in all.
+    total: usize,
+}
+
+/// An agent that was found.
+#[derive(Debug, Serialize, JsonSchema)]
+struct FoundAgent {
+    /// Agent.
+    #[serde(flatten)]
+    row: AgentRow,
+    /// Score from 0 to 1: 1 for an agent whose name is the query; for the best of the others the share of the
+    /// query's words that it has.
+    score: f64,
+}
+
+tools! { pub(crate) FAMILY: "agents" for service AgentService, singleton agents;
+    agent_create: AgentCreate => AgentDeployed = AgentService::create {
+        name: "aegis.agent.create", title: "Deploy an agent", tier: Tier::System,
+    };
+    agent_list: AgentList => AgentsListed = AgentService::list {
+        name: "aegis.agent.list", title: "List agents", effect: Read,
+    };
+    agent_update: AgentUpdate => AgentDeployed = AgentService::update {
+        name: "aegis.agent.update", title: "Deploy a version of an agent", tier: Tier::System,
+    };
+    agent_export: AgentExport => AgentExported = AgentService::export {
+        name: "aegis.agent.export", title: "Read an agent's manifest", effect: Read,
+    };
+    agent_delete: AgentDelete => AgentDeleted = AgentService::delete {
+        name: "aegis.agent.delete", title: "Delete an agent", effect: Destroy, tier: Tier::Operator,
+    };
+    agent_search: AgentSearch => AgentsFound = AgentService::search {
+        name: "aegis.agent.search", title: "Search agents", effect: Read,
+    };
+}
+
+/// Agents of all users.
+pub(crate) struct AgentService {
+    agents: ManifestRegistry<DeployedAgent>,
+    catalogue: Arc<dyn ToolCatalogue>,
+    sessions: Arc<dyn SessionQuotas>,
+    calls: Arc<dyn Tools>,
+}
+
+impl Service for AgentService {
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&FAMILY];
+}
+
+impl AgentService {
+    pub(crate) async fn open(daemon: &Daemon, limits: RegistryLimits) -> Answer<Self> {
+        Ok(Self {
+            agents: ManifestRegistry::open(daemon, limits).await?,
+            catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
+            sessions: daemon.sessions.clone(),
+            calls: daemon.tools.clone(),
+        })
+    }
+
+    fn caller(&self, cx: &CallCx) -> Answer<RegistryCaller> {
+        RegistryCaller::of(cx, &*self.sessions)
+    }
+
+    async fn create(self: Arc<Self>, cx: CallCx, input: AgentCreate) -> Answer<AgentDeployed> {
+        self.deploy(&cx, input.manifest_yaml, false, input.force).await
+    }
+
+    async fn update(self: Arc<Self>, cx: CallCx, input: AgentUpdate) -> Answer<AgentDeployed> {
+        self.deploy(&cx, input.manifest_yaml, true, input.force).await
+    }
+
+    async fn deploy(
+        &self,
+        cx: &CallCx,
+        text: String,
+        update: bool,
+        force: bool,
+    ) -> Answer<AgentDeployed> {
+        let caller = self.caller(cx)?;
+        let all = self.catalogue.tools();
+        let may = |spec| cx.view.shows(spec) && self.calls.may_call(cx.session, &cx.view, spec);
+        let tools: Vec<_> = all.iter().map(|tool| tool.spec).filter(|spec| may(spec)).collect();
+        let read = move || {
+            let tools: Vec<_> = tools.into_iter().map(|spec| spec.name).collect();
+            read_agent(&text, &tools).map(|manifest| (manifest, text))
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        let read = read.map_err(|panic| ToolError::internal(panic.to_string()))?;
+        let (manifest, text) = read.map_err(|problems| invalid(&problems))?;
+        let manifest = DeployedAgent(manifest);
+        let name = manifest.0.metadata.name.clone();
+        let request = DeployRequest { manifest, text, update, force };
+        let (agent_id, version) = self.agents.deploy(caller, request).await?;
+        Ok(AgentDeployed { agent_id, deployed: true, name, version: version.to_string() })
+    }
+
+    async fn list(self: Arc<Self>, cx: CallCx, _: AgentList) -> Answer<AgentsListed> {
+        let seen = self.agents.list(self.caller(&cx)?).into_iter();
+        Ok(AgentsListed { agents: seen.map(|(id, entry)| row(id, &entry)).collect() })
+    }
+
+    async fn export(self: Arc<Self>, cx: CallCx, input: AgentExport) -> Answer<AgentExported> {
+        let asked = input.version.as_deref();
+        let (id, entry, kept) = self.agents.find(self.caller(&cx)?, &input.name, asked)?;
+        Ok(AgentExported {
+            manifest_yaml: kept.text.clone(),
+            id,
+            name: entry.name,
+            version: kept.version.to_string(),
+        })
+    }
+
+    async fn delete(self: Arc<Self>, cx: CallCx, input: AgentDelete) -> Answer<AgentDeleted> {
+        let agent_id = self.agents.delete(self.caller(&cx)?, &input.agent_id).await?;
+        Ok(AgentDeleted { agent_id, deleted: true })
+    }
+
+    async fn search(self: Arc<Self>, cx: CallCx, input: AgentSearch) -> Answer<AgentsFound> {
+        check_tenant(input.tenant_id.as_deref())?;
+        let query = ManifestQuery {
+            words: input.query.clone(),
+            labels: input.labels.unwrap_or_default(),
+            min_score: input.min_score,
+            global: input.include_platform_templates,
+        };
+        let found = self.agents.search(self.caller(&cx)?, query).await?.into_iter();
+        let found = found.map(|(score, id, entry)| FoundAgent { row: row(id, &entry), score });
+        let wanted = |found: &FoundAgent| input.status.is_none_or(|it| it == found.row.status);
+        let mut results: Vec<_> = found.filter(wanted).collect();
+        let total = results.len();
+        results.truncate(input.limit);
+        let tool = cx.tool;
+        Ok(AgentsFound { tool, query: input.query, search_mode: "lexical", results, total })
+    }
+}
+
+fn row(id: AgentId, entry: &ManifestEntry<DeployedAgent>) -> AgentRow {
+    let latest = entry.latest();
+    AgentRow {
+        id,
+        name: entry.name.clone(),
+        version: latest.version.to_string(),
+        status: AgentStatus::Active,
+        description: latest.description.clone(),
+        labels: latest.labels.clone(),
+        scope: entry.scope.name(),
+        owner: entry.scope.owner(),
+    }
+}
+
+/// Refusal of a manifest: its first problem, and all of them as `aegis.schema.validate` has them.
+fn invalid(problems: &[ManifestProblem]) -> ToolError {
+    let first = problems.first().map(ToString::to_string).unwrap_or_default();
+    let message = match problems.len() {
+        0 | 1 => first,
+        more => format!("{first}; and {} more", more - 1),
+    };
+    ToolError::new(Layer::Actor, codes::MANIFEST_INVALID, message)
+        .next(
+            "mend what `details.problems` names; `aegis.schema.validate` checks without deploying",
+        )
+        .detail("problems", json!(problems))
+}
