@@ -44,6 +44,8 @@ pub struct House {
     network: &'static str,
     /// The daemon and its command line.
     pub program: PathBuf,
+    /// True for sandboxes with the default's ids: a recorded state has them in its files.
+    pub default_ids: bool,
 }
 
 /// A mounted folder.
@@ -129,7 +131,8 @@ impl House {
         );
         std::fs::write(home.path().join("config.toml"), text).expect("written");
         let program = env!("CARGO_BIN_EXE_hivekeep").into();
-        Self { home, daemon: None, kind, stage: None, network: "off", _disk: None, program }
+        let (daemon, stage, network) = (None, None, "off");
+        Self { home, daemon, kind, stage, network, _disk: None, program, default_ids: false }
     }
 
     /// The folder of everything.
@@ -146,7 +149,7 @@ impl House {
             .env_remove("FAILPOINTS");
         // What the kernel counts by user is this daemon's alone, and not of the tests beside it. An
         // older version may not know the options.
-        if self.program == Path::new(env!("CARGO_BIN_EXE_hivekeep")) {
+        if self.program == Path::new(env!("CARGO_BIN_EXE_hivekeep")) && !self.default_ids {
             let first = FIRST_ID + slot() * (MACHINES + 1) * 65_536;
             command
                 .env("HIVEKEEP_WORKSPACE__DRIVER__SANDBOX_FIRST_ID", first.to_string())

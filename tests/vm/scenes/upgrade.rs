@@ -22,7 +22,7 @@ use crate::{
 /// Records name folders by their whole paths, so both daemons live here.
 const HOME: &str = "/tmp/hivekeep-upgrade";
 /// Recorded states, and whether they hold [`records`].
-const RECORDED: [(&str, bool); 1] = [("59e9af1", false)];
+const RECORDED: [(&str, bool); 2] = [("59e9af1", false), ("3638dd67", true)];
 
 /// Names a folder with both programs of an older version.
 pub const OLD: &str = "TEST_HIVEKEEP_OLD";
@@ -246,6 +246,7 @@ fn taken_over(commit: &str, has_records: bool) {
     }
     let config = if has_records { records::config() } else { String::new() };
     let mut house = House::closed_at(home, Kind::Sandbox, &images, &guest, &config);
+    house.default_ids = true;
     house.start();
     // What the first daemon after the old one wrote is read by the next one.
     for _ in 0..2 {
