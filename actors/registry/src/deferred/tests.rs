@@ -117,6 +117,15 @@ async fn cancelling_ends_the_work_and_a_second_time_nothing() {
 }
 
 #[tokio::test]
+async fn a_call_whose_actor_dies_is_answered_and_not_cancelled() {
+    let (stage, calls) = stage().await;
+    let view = handed_out(&stage, &calls, 60_000).await;
+    stage.refusal("toy_panic", json!({ "in_mailbox": true })).await;
+    let over = until_over(&stage, &calls, view.id).await;
+    assert!(matches!(&over, DeferredStatus::Answered(it) if it.result.is_err()), "{over:?}");
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_before_it_has_a_handle_cancels_its_call() {
     let (stage, _) = stage().await;
     let slow = DeferredOptions { after_ms: 60_000, ..options(8) };
