@@ -128,8 +128,10 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
         let (scope, name, version) = (caller.scope(), manifest.name(), kept.version);
         let (id, written) = {
             let mut logs = self.logs();
-            let is = |(_, entry): &Named<M>| entry.scope == scope && entry.name == name;
-            let found = decided::<M>(&logs).find(is);
+            let is = |entry: &&ManifestEntry<M>| entry.scope == scope && entry.name == name;
+            let found = logs.iter().find_map(|(id, log)| {
+                Some((*id, log.views(|decided, _| decided.filter(is).cloned())?))
+            });
             if found.is_none() && update {
                 let next = format!("{} shows what there is; create makes a new one", M::LISTED_BY);
                 return Err(not_found::<M>(name).next(next));
@@ -174,8 +176,10 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
     ) -> Answer<()> {
         let tier = scope.owner().and_then(|user| self.sessions.allowance(user, M::HELD));
         let tier = tier.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        let own = decided::<M>(logs).filter(|(_, entry)| entry.scope == scope);
-        let own: Vec<_> = own.map(|(_, entry)| entry.bytes()).collect();
+        let own = |entry: &&ManifestEntry<M>| entry.scope == scope;
+        let bytes =
+            |log: &Log<_>| log.views(|decided, _| decided.filter(own).map(ManifestEntry::bytes));
+        let own: Vec<_> = logs.values().filter_map(bytes).collect();
         // A limit that was lowered since keeps nobody from what takes no more room.
         let with = |used: usize, more: usize| if more > 0 { used + more } else { 0 };
         let names = with(own.len(), usize::from(entry.is_none()));
@@ -198,8 +202,13 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
 
     /// All names that a caller sees, the nearest scope of a name first.
     pub fn list(&self, caller: RegistryCaller) -> Vec<(M::Id, ManifestEntry<M>)> {
-        let mut seen = self.durable();
-        seen.retain(|(_, entry)| caller.sees(entry.scope));
+        let sees = |entry: &&ManifestEntry<M>| caller.sees(entry.scope);
+        let logs = self.logs();
+        let durable = |(id, log): (&M::Id, &Log<ManifestEntry<M>>)| {
+            Some((*id, log.view(|entry| entry.filter(sees).cloned())?))
+        };
+        let mut seen: Vec<Named<M>> = logs.iter().filter_map(durable).collect();
+        drop(logs);
         seen.sort_by(|(a, one), (b, other)| {
             (&one.name, one.scope, a).cmp(&(&other.name, other.scope, b))
         });
@@ -275,16 +284,6 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
         let found = tokio::task::spawn_blocking(move || ranked(seen, &query)).await;
         found.map_err(|panic| ToolError::internal(panic.to_string()))
     }
-
-    /// All names as they are on the disk.
-    fn durable(&self) -> Vec<Named<M>> {
-        self.logs().iter().filter_map(|(id, log)| Some((*id, log.state()?))).collect()
-    }
-}
-
-/// Names with everything decided.
-fn decided<M: RegisteredManifest>(logs: &Logs<M>) -> impl Iterator<Item = Named<M>> {
-    logs.iter().filter_map(|(id, log)| Some((*id, log.views(|decided, _| decided.cloned())?)))
 }
 
 fn not_found<M: RegisteredManifest>(asked: &str) -> ToolError {
