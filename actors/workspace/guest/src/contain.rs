@@ -126,12 +126,8 @@ impl Contain {
                 started
             }
             Self::Subreaper(shim) => {
-                let shim = shim.clone();
-                let started = off_thread(move || {
-                    let (reaped, readers) = shim.start(program)?;
-                    Ok::<_, Error>((RunningCommand(Some(Hold::Reaper(reaped))), readers))
-                });
-                let (mut running, readers) = started.await?;
+                let (reaped, readers) = shim.start(&program)?;
+                let mut running = RunningCommand(Some(Hold::Reaper(reaped)));
                 if let Hold::Reaper(reaped) = running.hold() {
                     reaped.confirmed().await?;
                 }
@@ -221,11 +217,15 @@ impl Hold {
         }
     }
 
-    /// Sees a killed command to its end, so that it leaves no zombie.
+    /// Sees a command to its end behind its answer, so that it leaves no zombie.
     async fn bury(mut self) {
         let burial = async {
             let _ = self.exited().await;
             let _ = self.settled().await;
+            if let Self::Reaper(reaped) = &mut self {
+                let _ = reaped.collect().await;
+                reaped.prepare_next();
+            }
         };
         let _ = tokio::time::timeout(KILL_DEADLINE, burial).await;
     }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     };
     let outcome = match role.as_ref().and_then(|role| role.to_str()) {
         Some("init") => init::run(),
-        Some("reap") => return reap::run(words),
+        Some("reap") => return reap::run(),
         Some("as") => return as_user::run(words),
         Some("askpass") => return ask::askpass(words),
         Some("job") => return jobs::shim::run(words),

@@ -1,52 +1,62 @@
 //! The `reap` role: a subreaper around one command where there is no cgroup to hold it.
 //!
 //! All that the command starts stays below it: nothing leaves its tree by a double fork or a new
-//! session. One thread, no allocation that grows. Told by its socket (see
-//! [`crate::contain::reaper`]), or by the daemon's death, it kills until no child is left.
+//! session. One thread, no allocation that grows. It gets its command by its socket (see
+//! [`crate::contain::reaper`]), for which it may wait; told by the socket, or by the daemon's death, it kills
+//! until no child is left.
 
 use std::collections::HashSet;
-use std::ffi::{CString, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Seek};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use hivekeep_protocol::{Exit, encode};
+use hivekeep_protocol::{Exit, decode, encode};
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::contain::KILL_DEADLINE;
-use crate::contain::reaper::{ShimMessage, command_of, descendants};
+use crate::contain::reaper::{COMMAND_FDS, ShimMessage, descendants};
 use crate::sys::descriptors;
 use crate::sys::signals::{self, kill};
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
 
 const QUIET: [i32; 5] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// Runs the shim. `args` are the program's path and its argv.
-pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+/// Runs the shim: waits for its command, and sees it to its end.
+pub fn run() -> ExitCode {
     let Ok(notes) = descriptors::inherited(EXTRA_FD) else {
         crate::say!("reap: started without its socket");
         return ExitCode::from(2);
     };
-    let supervised = match start(args) {
-        Ok((tree, children)) => supervise(&notes, tree, &children),
-        Err(
-            spawn::Error::Workdir(cause)
-            | spawn::Error::Exec(cause)
-            | spawn::Error::Clone(cause)
-            | spawn::Error::Cgroup(cause),
-        ) => {
-            tell(&notes, ShimMessage::CannotStart(cause.raw_os_error().unwrap_or(libc::EIO)));
-            return ExitCode::FAILURE;
-        }
-    };
-    match supervised {
+    match reap(&notes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::say!("reap: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn reap(notes: &OwnedFd) -> io::Result<()> {
+    signals::block(&QUIET);
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let children = signals::descriptor(&[libc::SIGCHLD])?;
+    // A daemon that ended has no command any more.
+    let Some([stdout, stderr, program]) = received(notes)? else { return Ok(()) };
+    let program = read(program)?;
+    match ProcessTree::start(&program, &stdout, &stderr) {
+        Ok(tree) => {
+            drop((stdout, stderr));
+            supervise(notes, tree, &children)
+        }
+        Err(error) => {
+            let (step, errno) = error.parts();
+            tell(notes, ShimMessage::CannotStart(step, errno));
+            Ok(())
         }
     }
 }
@@ -57,33 +67,34 @@ fn tell(notes: &OwnedFd, note: ShimMessage) {
     }
 }
 
-/// The command, and a descriptor that tells of children.
-fn start(args: impl Iterator<Item = OsString>) -> Result<(ProcessTree, OwnedFd), spawn::Error> {
-    signals::block(&QUIET);
-    let prepared = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    let children =
-        prepared.map_err(io::Error::from).and_then(|()| signals::descriptor(&[libc::SIGCHLD]));
-    let children = children.map_err(spawn::Error::Exec)?;
-    let nothing = || spawn::Error::Exec(io::ErrorKind::InvalidInput.into());
-    let (path, argv) = command_of(args).ok_or_else(nothing)?;
-    Ok((ProcessTree::start(&inherited(path, argv))?, children))
+/// Descriptors of the command; `None` when the daemon has hung up.
+fn received(notes: &OwnedFd) -> io::Result<Option<[OwnedFd; COMMAND_FDS]>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(COMMAND_FDS))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let came = rustix::io::retry_on_intr(|| {
+        let mut bytes = [IoSliceMut::new(&mut byte)];
+        rustix::net::recvmsg(notes, &mut bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let fds = beside.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+        _ => Vec::new(),
+    });
+    match <[OwnedFd; COMMAND_FDS]>::try_from(fds.collect::<Vec<_>>()) {
+        Ok(fds) => Ok(Some(fds)),
+        Err(_) if came.bytes == 0 => Ok(None),
+        Err(_) => Err(io::Error::other("a command came without its descriptors")),
+    }
 }
 
-/// A program that gets what this process was given.
-fn inherited(path: CString, argv: Vec<CString>) -> Program {
-    let env = std::env::vars_os().filter_map(|(mut name, value)| {
-        name.push("=");
-        name.push(value);
-        CString::new(name.into_vec()).ok()
-    });
-    Program { path, argv, env: env.collect(), workdirs: Vec::new(), max_open_files: None }
+fn read(program: OwnedFd) -> io::Result<Program> {
+    let (mut file, mut bytes) = (File::from(program), Vec::new());
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    decode(&bytes).map_err(io::Error::other)
 }
 
 fn supervise(notes: &OwnedFd, mut tree: ProcessTree, children: &OwnedFd) -> io::Result<()> {
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
     tell(notes, ShimMessage::Running);
     let mut told = false;
     loop {
@@ -125,8 +136,8 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    fn start(program: &Program) -> Result<Self, spawn::Error> {
-        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    fn start(program: &Program, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<Self, spawn::Error> {
+        let stdin = io::stdin();
         let stdio = Stdio::of(stdin.as_fd(), stdout.as_fd(), stderr.as_fd());
         let started = spawn::spawn(program, &stdio)?;
         Ok(Self { leader: started.pid, exit: None })

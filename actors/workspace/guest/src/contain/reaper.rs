@@ -1,22 +1,33 @@
 //! The daemon's side of the [`crate::reap`] shim.
 //!
-//! A socket joins the two; its messages are [`ShimMessage`]s from the shim. The daemon sends nothing: it
-//! shuts its side down, and that is the order to kill. So a daemon that dies takes its commands
-//! with it.
+//! ```text
+//! started ─▶ waits ─▶ has a command ─▶ tells of its end, and ends
+//! ```
+//! A socket joins the two. The daemon sends a single message, the command: a program as a file in memory and
+//! its outputs. The shim answers with [`ShimMessage`]s. The daemon shuts its side down as the order to kill, so
+//! a daemon that dies takes its commands with it.
+//!
+//! Starting a shim costs as much as the shortest command, so one is started behind the answer of each command
+//! and waits for the next.
 //!
 //! Descendants are found here where no cgroup does it.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use hivekeep_protocol::{Exit, decode};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use hivekeep_protocol::{Exit, decode, encode};
+use rustix::fs::MemfdFlags;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
@@ -30,8 +41,8 @@ use crate::sys::{descriptors, fs_ids};
 pub enum ShimMessage {
     /// The command runs.
     Running,
-    /// execve, or what comes before it, failed with this errno.
-    CannotStart(i32),
+    /// The command was not started: the step that failed, and its errno.
+    CannotStart(spawn::SpawnStep, i32),
     /// The command ended; whether it left other processes.
     Exited(Exit, bool),
     /// Nothing is left; this many had to be killed.
@@ -40,12 +51,24 @@ pub enum ShimMessage {
 
 /// Most bytes of a [`ShimMessage`] on the socket.
 const MAX_NOTE_BYTES: usize = 16;
+/// Descriptors of a command: its standard output, its standard error, its encoded [`Program`].
+pub const COMMAND_FDS: usize = 3;
 
 /// Starter of shims.
 #[derive(Debug)]
 pub struct Shim {
     exe: CString,
     null: File,
+    /// The shim of the next command. Locked while it is started, which takes less than starting another.
+    waiting: Mutex<Option<WaitingShim>>,
+}
+
+/// A shim without a command. It ends when its socket is closed.
+#[derive(Debug)]
+struct WaitingShim {
+    pid: i32,
+    pidfd: OwnedFd,
+    notes: OwnedFd,
 }
 
 impl Shim {
@@ -55,43 +78,119 @@ impl Shim {
     /// When the path holds a NUL, or there is no /dev/null.
     pub fn new(exe: &Path) -> io::Result<Self> {
         let exe = CString::new(exe.as_os_str().as_bytes())?;
-        Ok(Self { exe, null: File::open("/dev/null")? })
+        Ok(Self { exe, null: File::open("/dev/null")?, waiting: Mutex::default() })
     }
 
-    /// Starts the program under a shim, which has its environment, working directory and limits
-    /// from here. Blocking and within the runtime, as for a cgroup.
-    pub(super) fn start(&self, program: Program) -> Result<(Reaped, OutputReaders), Error> {
-        let mut argv = vec![c"hivekeep-guest".to_owned(), c"reap".to_owned(), program.path];
-        argv.extend(program.argv);
-        let shim = Program { path: self.exe.clone(), argv, ..program };
+    /// Gives a command to the shim that waits, or to a new one. Within the runtime; blocks for the start
+    /// of a new one.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        program: &Program,
+    ) -> Result<(Reaped, OutputReaders), Error> {
         let (readers, writers) = contain::pipes()?;
-        let (ours, theirs) = rustix::net::socketpair(
+        let program = in_memory(program)?;
+        let fds = [writers.stdout.as_fd(), writers.stderr.as_fd(), program.as_fd()];
+        let waiting = self.waiting().take();
+        let shim = match waiting.map(|shim| (shim.give(&fds), shim)) {
+            Some((Ok(()), shim)) => shim,
+            dead => {
+                if let Some((_, dead)) = dead {
+                    dead.collect();
+                }
+                let shim = self.launch()?;
+                shim.give(&fds)?;
+                shim
+            }
+        };
+        Ok((shim.under_command(self.clone())?, readers))
+    }
+
+    /// Starts the shim of the next command, unless it waits already. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be started; the next command tries again.
+    fn prepare(&self) -> Result<(), Error> {
+        let mut waiting = self.waiting();
+        if waiting.is_none() {
+            *waiting = Some(self.launch()?);
+        }
+        Ok(())
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Option<WaitingShim>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn launch(&self) -> Result<WaitingShim, Error> {
+        let shim = Program {
+            path: self.exe.clone(),
+            argv: vec![c"hivekeep-guest".to_owned(), c"reap".to_owned()],
+            env: Vec::new(),
+            workdirs: vec![c"/".to_owned()],
+            max_open_files: None,
+        };
+        let (notes, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC,
             None,
         )
         .map_err(io::Error::from)?;
-        rustix::io::ioctl_fionbio(&ours, true).map_err(io::Error::from)?;
-        let stdio = writers.stdio(self.null.as_fd());
-        let stdio = Stdio { extra: Some(theirs.as_fd()), ..stdio };
+        rustix::io::ioctl_fionbio(&notes, true).map_err(io::Error::from)?;
+        let (null, errors) = (self.null.as_fd(), rustix::stdio::stderr());
+        let stdio = Stdio { extra: Some(theirs.as_fd()), ..Stdio::of(null, null, errors) };
         let started = spawn::spawn(&shim, &stdio)?;
-        let reaped = Reaped {
-            pid: raw(started.pid),
-            pidfd: descriptors::readable(started.pidfd)?,
-            notes: descriptors::readable(ours)?,
+        Ok(WaitingShim { pid: raw(started.pid), pidfd: started.pidfd, notes })
+    }
+}
+
+/// A program as a file in memory, whatever its size.
+fn in_memory(program: &Program) -> Result<File, Error> {
+    let too_large = |_| spawn::Error::Exec(io::Error::from_raw_os_error(libc::E2BIG));
+    let bytes = encode(program).map_err(too_large)?;
+    let file = rustix::fs::memfd_create("command", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+    let mut file = File::from(file);
+    file.write_all(&bytes)?;
+    Ok(file)
+}
+
+impl WaitingShim {
+    /// Sends the command's descriptors: all of them, or none when the shim has ended.
+    fn give(&self, fds: &[BorrowedFd<'_>; COMMAND_FDS]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(COMMAND_FDS))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        // The space was made for them, so the push succeeds.
+        beside.push(SendAncillaryMessage::ScmRights(fds));
+        let byte = [IoSlice::new(&[0])];
+        rustix::net::sendmsg(&self.notes, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn under_command(self, starter: Arc<Shim>) -> io::Result<Reaped> {
+        Ok(Reaped {
+            starter,
+            pid: self.pid,
+            pidfd: descriptors::readable(self.pidfd)?,
+            notes: descriptors::readable(self.notes)?,
             exit: None,
             others: true,
             cleared: None,
             collected: false,
-        };
-        Ok((reaped, readers))
+        })
+    }
+
+    /// Lets the shim end, and collects it. Within the runtime.
+    fn collect(self) {
+        if let Ok(pidfd) = descriptors::readable(self.pidfd) {
+            tokio::spawn(async move { drop(wait_for(&pidfd).await) });
+        }
     }
 }
 
 /// A command under its shim.
 #[derive(Debug)]
 pub(super) struct Reaped {
+    starter: Arc<Shim>,
     /// The shim's.
     pid: i32,
     pidfd: AsyncFd<OwnedFd>,
@@ -112,9 +211,9 @@ impl Reaped {
     pub(super) async fn confirmed(&mut self) -> Result<(), Error> {
         match self.note().await? {
             ShimMessage::Running => Ok(()),
-            ShimMessage::CannotStart(errno) => {
-                self.collected = wait_for(&self.pidfd).await.is_ok();
-                Err(spawn::Error::Exec(io::Error::from_raw_os_error(errno)).into())
+            ShimMessage::CannotStart(step, errno) => {
+                self.collect().await?;
+                Err(spawn::Error::at(step, io::Error::from_raw_os_error(errno)).into())
             }
             ShimMessage::Exited(..) | ShimMessage::Cleared(_) => Err(Error::Lost),
         }
@@ -154,7 +253,7 @@ impl Reaped {
                 }
             }
             ShimMessage::Cleared(killed) => self.cleared = Some(killed),
-            ShimMessage::Running | ShimMessage::CannotStart(_) => {}
+            ShimMessage::Running | ShimMessage::CannotStart(..) => {}
         }
     }
 
@@ -171,14 +270,27 @@ impl Reaped {
     }
 
     pub(super) async fn settled(&mut self) -> Result<u32, Error> {
-        while self.cleared.is_none() {
+        loop {
+            if let Some(killed) = self.cleared {
+                return Ok(killed);
+            }
             self.take(self.note().await?);
         }
+    }
+
+    /// Starts the shim of the next command. Within the runtime; waits for nothing.
+    pub(super) fn prepare_next(&self) {
+        let starter = self.starter.clone();
+        let _detached = tokio::task::spawn_blocking(move || starter.prepare());
+    }
+
+    /// Waits for the shim itself, which ends after its last message.
+    pub(super) async fn collect(&mut self) -> io::Result<()> {
         if !self.collected {
             wait_for(&self.pidfd).await?;
             self.collected = true;
         }
-        Ok(self.cleared.unwrap_or(0))
+        Ok(())
     }
 }
 
@@ -189,16 +301,6 @@ fn received(mut read: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<u
         0 => Ok(read()?),
         bytes => Ok(bytes),
     }
-}
-
-/// Arguments of the shim: the program's path, then its whole argv.
-pub fn command_of(
-    args: impl Iterator<Item = impl AsRef<OsStr>>,
-) -> Option<(CString, Vec<CString>)> {
-    let mut words = args.map(|arg| CString::new(arg.as_ref().as_bytes()));
-    let path = words.next()?.ok()?;
-    let argv: Vec<CString> = words.collect::<Result<_, _>>().ok()?;
-    (!argv.is_empty()).then_some((path, argv))
 }
 
 /// Deepest tree that is climbed.

@@ -86,13 +86,41 @@ pub enum Error {
     Exec(#[source] io::Error),
 }
 
-#[derive(Clone, Copy, PartialEq)]
+/// SpawnStep of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
-enum Step {
-    None,
+pub enum SpawnStep {
+    /// The new process, with everything that is not one of the others.
+    Clone,
+    /// Joining the cgroup.
     Cgroup,
+    /// Entering a working directory.
     Workdir,
+    /// Standard streams and execve.
     Exec,
+}
+
+impl Error {
+    /// Failure at a step.
+    pub fn at(step: SpawnStep, cause: io::Error) -> Self {
+        match step {
+            SpawnStep::Clone => Self::Clone(cause),
+            SpawnStep::Cgroup => Self::Cgroup(cause),
+            SpawnStep::Workdir => Self::Workdir(cause),
+            SpawnStep::Exec => Self::Exec(cause),
+        }
+    }
+
+    /// The step, and its error number for another process.
+    pub fn parts(&self) -> (SpawnStep, i32) {
+        let (step, cause) = match self {
+            Self::Clone(cause) => (SpawnStep::Clone, cause),
+            Self::Cgroup(cause) => (SpawnStep::Cgroup, cause),
+            Self::Workdir(cause) => (SpawnStep::Workdir, cause),
+            Self::Exec(cause) => (SpawnStep::Exec, cause),
+        };
+        (step, cause.raw_os_error().unwrap_or(libc::EIO))
+    }
 }
 
 /// Everything the child reads, and the two fields it writes.
@@ -106,7 +134,7 @@ struct Plan {
     cgroup: RawFd,
     terminal: bool,
     max_open_files: Option<libc::rlimit>,
-    failed: Step,
+    failed: Option<SpawnStep>,
     errno: c_int,
 }
 
@@ -130,7 +158,7 @@ pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<StartedProcess, Err
         max_open_files: program
             .max_open_files
             .map(|max| libc::rlimit { rlim_cur: max.min(1024), rlim_max: max }),
-        failed: Step::None,
+        failed: None,
         errno: 0,
     };
     let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_WORDS);
@@ -162,16 +190,9 @@ pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<StartedProcess, Err
     let (failed, errno) = unsafe {
         ((&raw const plan.failed).read_volatile(), (&raw const plan.errno).read_volatile())
     };
-    if failed == Step::None {
-        return Ok(StartedProcess { pid, pidfd });
-    }
+    let Some(step) = failed else { return Ok(StartedProcess { pid, pidfd }) };
     let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
-    let error = io::Error::from_raw_os_error(errno);
-    Err(match failed {
-        Step::Cgroup => Error::Cgroup(error),
-        Step::Workdir => Error::Workdir(error),
-        Step::None | Step::Exec => Error::Exec(error),
-    })
+    Err(Error::at(step, io::Error::from_raw_os_error(errno)))
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
@@ -184,35 +205,35 @@ extern "C" fn run_child(plan: *mut c_void) -> c_int {
     // SAFETY: only async-signal-safe calls on descriptors and strings that the
     // suspended parent keeps alive.
     unsafe {
-        plan.failed = prepare_and_exec(plan);
+        plan.failed = Some(prepare_and_exec(plan));
         plan.errno = *libc::__errno_location();
         libc::_exit(127)
     }
 }
 
 /// Returns the step that failed, with errno set.
-unsafe fn prepare_and_exec(plan: &Plan) -> Step {
+unsafe fn prepare_and_exec(plan: &Plan) -> SpawnStep {
     // SAFETY: see `run_child`.
     unsafe {
         if plan.cgroup >= 0 && libc::write(plan.cgroup, c"0".as_ptr().cast(), 1) != 1 {
-            return Step::Cgroup;
+            return SpawnStep::Cgroup;
         }
         libc::setsid();
         for (target, fd) in plan.stdio.iter().enumerate() {
             if libc::dup2(*fd, target as c_int) < 0 {
-                return Step::Exec;
+                return SpawnStep::Exec;
             }
         }
         if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY as _, 0) < 0 {
-            return Step::Exec;
+            return SpawnStep::Exec;
         }
         if plan.extra == EXTRA_FD {
             libc::fcntl(EXTRA_FD, libc::F_SETFD, 0);
         } else if plan.extra >= 0 && libc::dup2(plan.extra, EXTRA_FD) < 0 {
-            return Step::Exec;
+            return SpawnStep::Exec;
         }
         if !enter_first(plan.workdirs) {
-            return Step::Workdir;
+            return SpawnStep::Workdir;
         }
         if let Some(limit) = &plan.max_open_files {
             libc::setrlimit(libc::RLIMIT_NOFILE, limit);
@@ -223,7 +244,7 @@ unsafe fn prepare_and_exec(plan: &Plan) -> Step {
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
         libc::execve(plan.path, plan.argv, plan.env);
     }
-    Step::Exec
+    SpawnStep::Exec
 }
 
 unsafe fn enter_first(mut workdirs: *const *const c_char) -> bool {

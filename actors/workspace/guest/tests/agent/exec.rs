@@ -34,6 +34,51 @@ async fn output_exit_status_environment_and_folder_are_the_commands_own() {
     }
 }
 
+/// Shims of a daemon that wait for a command, by their process ids.
+fn waiting_shims(guest: &Guest) -> Vec<i32> {
+    // Each thread has the children that it started.
+    let threads = std::fs::read_dir(format!("/proc/{}/task", guest.pid())).expect("its threads");
+    let children = threads.flatten().map(|thread| thread.path().join("children"));
+    let children = children.filter_map(|path| std::fs::read_to_string(path).ok());
+    let pids = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    children.flat_map(pids).map(|pid| pid.parse().expect("a pid")).collect()
+}
+
+/// A dead process that nobody has collected has no command line.
+fn is_dead(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default().is_empty()
+}
+
+#[tokio::test]
+async fn a_shim_waits_for_the_next_command_and_one_that_died_is_replaced() {
+    let mut guest = Guest::start(Way::Subreaper);
+    let host = Host::to(&guest).await;
+    assert!(waiting_shims(&guest).is_empty());
+    for round in 0..3 {
+        let output = host.sh("ulimit -n; pwd; echo $PPID").await;
+        let told = String::from_utf8(output.stdout).expect("text");
+        let shim: i32 = told.lines().last().expect("three lines").parse().expect("a pid");
+        let mut next = Vec::new();
+        eventually("only the next shim is there", || {
+            next = waiting_shims(&guest);
+            next.len() == 1 && next[0] != shim
+        });
+        assert_eq!(host.sh("echo $PPID").await.stdout, format!("{}\n", next[0]).into_bytes());
+        eventually("it is followed by another", || {
+            next = waiting_shims(&guest);
+            next.len() == 1
+        });
+        if round == 1 {
+            let pid = rustix::process::Pid::from_raw(next[0]).expect("a pid");
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+            eventually("it is dead", || is_dead(next[0]));
+        }
+    }
+    let last = waiting_shims(&guest)[0];
+    guest.stop();
+    eventually("it ends with the daemon", || is_dead(last));
+}
+
 #[tokio::test]
 async fn output_beyond_a_pipe_arrives_whole() {
     for way in ways() {
