@@ -115,7 +115,7 @@ impl IngestShared {
 
     /// User of a call.
     pub(crate) fn user(&self, session: SessionId) -> Result<User, ToolError> {
-        self.sessions.user(session).ok_or_else(|| ToolError::internal("the session is over"))
+        self.sessions.caller(session)
     }
 
     /// Reader of a call.

@@ -26,6 +26,11 @@ crate::codes! {
         cause: "The operator ordered a stop or a restart.",
         next: "Repeat the call when the daemon is back.",
     }
+    /// The session is over.
+    SESSION_ENDED = "session_ended" {
+        cause: "It was ended by its client or an operator, or was idle for too long.",
+        next: "Open a new session; `workspace_adopt` takes over what the old one owned.",
+    }
     /// There was no answer within the call's time limit.
     DEADLINE_EXCEEDED = "deadline_exceeded" {
         cause: "The work takes longer than the limit, or the guest or host is overloaded or hung.",

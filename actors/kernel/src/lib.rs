@@ -41,7 +41,7 @@ pub use ids::{
 };
 pub use mailbox::{ActorUnavailable, Address, AskError};
 pub use prompt::{ClientPrompt, UserQuestion, UserReply};
-pub use reservation::{Hold, Reservation, SessionQuotas, Standing};
+pub use reservation::{Hold, Reservation, SessionQuotas, Standing, session_ended};
 pub use resources::{Resources, Room, Shortage};
 pub use secret::SecretString;
 pub use serve::{Owned, Reply, Service, ServiceActor, Target, ToolCall, ToolGroup};

@@ -19,7 +19,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use crate::{Resources, SessionId, ToolError, User, lock};
+use crate::{Layer, Resources, SessionId, ToolError, User, codes, lock};
 
 /// State of a session that owns something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +93,14 @@ pub trait SessionQuotas: Send + Sync {
 
     /// User of a session; `None` for a session that is over.
     fn user(&self, session: SessionId) -> Option<User>;
+
+    /// User of a session that calls.
+    ///
+    /// # Errors
+    /// `session_ended` for a session that is over.
+    fn caller(&self, session: SessionId) -> Result<User, ToolError> {
+        self.user(session).ok_or_else(|| session_ended(session))
+    }
 
     /// User of a session, also of one that is over, as long as it is known.
     fn last_user(&self, session: SessionId) -> Option<User> {
@@ -218,6 +226,12 @@ impl std::fmt::Debug for Reservation {
             .field("left", &self.left())
             .finish()
     }
+}
+
+/// Refusal of a call for a session that is over.
+pub fn session_ended(session: SessionId) -> ToolError {
+    ToolError::new(Layer::Session, codes::SESSION_ENDED, format!("the session {session} is over"))
+        .next("open a new session; what the old one owned can be taken by `workspace_adopt`")
 }
 
 #[cfg(test)]

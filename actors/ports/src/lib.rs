@@ -159,7 +159,7 @@ pub trait ScriptLibrary: Send + Sync {
     /// A script of the session's user, by its id or name; the newest version unless one is asked for.
     ///
     /// # Errors
-    /// `script_not_found`, `script_version_not_found`, `script_user_unknown`.
+    /// `script_not_found`, `script_version_not_found`, `session_ended`.
     fn program(
         &self,
         session: SessionId,

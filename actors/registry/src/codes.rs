@@ -54,11 +54,6 @@ hivekeep_kernel::codes! {
         cause: "Clients leave sessions open, or the limit is small.",
         next: "End one (`hivekeep sessions`), or raise `registry.sessions.max_sessions`.",
     }
-    /// The session is over.
-    SESSION_ENDED = "session_ended" {
-        cause: "It was ended by its client or an operator, or was idle for too long.",
-        next: "Open a new session; `workspace_adopt` takes over what the old one owned.",
-    }
     /// There is no such session.
     SESSION_UNKNOWN = "session_unknown" {
         cause: "The id is wrong, or the session ended long ago.",

@@ -41,7 +41,7 @@ impl Repositories {
         cx: CallCx,
         input: RepositoryClone,
     ) -> RepositoryResult<BindingRow> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let remote = Remote::parse(&input.repo_url)?;
         self.check(&input, &remote)?;
         let volume_bytes =

@@ -28,11 +28,6 @@ hivekeep_kernel::codes! {
         cause: "`repository.max_repositories` or the user's tier is reached.",
         next: "Delete a repository with `aegis.git.delete`, or raise the limit.",
     }
-    /// The session that called is over.
-    REPOSITORY_USER_UNKNOWN = "repository_user_unknown" {
-        cause: "The session ended while the call was on its way, so nobody owns what it asks for.",
-        next: "Open a session and repeat the call.",
-    }
     /// The repository has commits, or a branch, that a refresh would take away.
     REPOSITORY_DIVERGED = "repository_diverged" {
         cause: "Commits were not pushed, or something else than the bound branch, tag or commit is checked out.",

@@ -39,7 +39,7 @@ impl Repositories {
         + Send
         + 'static,
     ) -> RepositoryResult<T> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (id, log, written) = {
             let (id, log) = find(&self.logs(), owner, asked)?;
             let written = log.decide(|binding| begin(binding, operation, cx.session))?;

@@ -47,7 +47,7 @@ impl Repositories {
             (input.binding_id, RepositoryOperation::Refresh { discard: input.discard });
         let done =
             self.operate(&cx, &asked, operation, input.credential, refreshed_or_cloned).await?;
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (id, log) = find(&self.logs(), owner, &asked)?;
         let state = log.state().ok_or_else(|| not_found(&asked))?;
         Ok(RepositoryRefreshed {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use hivekeep_kernel::{Layer, RepositoryId, SessionId, ToolError, User, lock};
+use hivekeep_kernel::{Layer, RepositoryId, ToolError, User, lock};
 use hivekeep_ports::{GitCredentials, SessionQuotas, Volumes};
 use hivekeep_runtime::{
     Daemon, ToolClient,
@@ -66,14 +66,6 @@ impl Repositories {
 
     pub(crate) fn steps(&self) -> MutexGuard<'_, BTreeMap<RepositoryId, &'static str>> {
         lock(&self.steps)
-    }
-
-    pub(crate) fn owner(&self, session: SessionId) -> RepositoryResult<User> {
-        self.sessions.user(session).ok_or_else(|| {
-            let message = format!("the session {session} is over");
-            ToolError::new(Layer::Session, codes::REPOSITORY_USER_UNKNOWN, message)
-                .next("open a session and repeat the call")
-        })
     }
 
     /// Most repositories of a user: those of the configuration, and of its tier.

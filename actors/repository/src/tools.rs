@@ -257,7 +257,7 @@ impl Repositories {
         cx: CallCx,
         input: RepositoryStatus,
     ) -> RepositoryResult<BindingRow> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (id, log) = find(&self.logs(), owner, &input.binding_id)?;
         let state = log.state().ok_or_else(|| not_found(&input.binding_id))?;
         Ok(self.row(id, &state))
@@ -268,7 +268,7 @@ impl Repositories {
         cx: CallCx,
         input: RepositoryList,
     ) -> RepositoryResult<BindingsListed> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (page, limit) = (input.page.unwrap_or(1), input.limit.unwrap_or(PAGE));
         let all: Vec<_> = owned(&self.logs(), owner).map(|(id, _)| id).collect();
         let total = all.len() as u64;

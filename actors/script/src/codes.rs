@@ -18,9 +18,4 @@ hivekeep_kernel::codes! {
         cause: "`script.max_scripts`, `script.max_library_mb` or `scripts` of the user's tier is reached.",
         next: "Delete a script with `aegis.script.delete`, or raise the limit.",
     }
-    /// The session that called is over.
-    SCRIPT_USER_UNKNOWN = "script_user_unknown" {
-        cause: "The session ended while the call was on its way, so nobody owns the library it asks for.",
-        next: "Open a session and repeat the call.",
-    }
 }

@@ -22,7 +22,7 @@ use crate::{HELD, Options, codes};
 pub(crate) struct Scripts {
     pub(crate) options: Options,
     pub(crate) journal: Journal,
-    sessions: Arc<dyn SessionQuotas>,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
     /// Locked while something is decided, so that names and sizes are judged on what was decided
     /// before; never across an await.
     logs: Mutex<Logs>,
@@ -35,7 +35,7 @@ impl ScriptLibrary for Scripts {
         id_or_name: &str,
         version: Option<u64>,
     ) -> Answer<ScriptProgram> {
-        let owner = self.owner(session)?;
+        let owner = self.sessions.caller(session)?;
         let (id, _, version, asked) = self.find(owner, id_or_name, version)?;
         Ok(ScriptProgram { id, version, code: asked.code.clone() })
     }
@@ -56,14 +56,6 @@ impl Scripts {
 
     pub(crate) fn logs(&self) -> MutexGuard<'_, Logs> {
         lock(&self.logs)
-    }
-
-    pub(crate) fn owner(&self, session: SessionId) -> Answer<User> {
-        self.sessions.user(session).ok_or_else(|| {
-            let message = format!("the session {session} is over");
-            ToolError::new(Layer::Session, codes::SCRIPT_USER_UNKNOWN, message)
-                .next("open a session and repeat the call")
-        })
     }
 
     pub(crate) fn most_scripts(&self, owner: User) -> usize {

@@ -101,7 +101,7 @@ async fn a_library_is_its_users_alone() {
     let same_name = json!({ "name": "mine", "code": "1" });
     stage.as_session(stage.other, "save", same_name).await.expect("a library of its own");
     let over = stage.as_session(stage.over, "list", json!({})).await.expect_err("over");
-    assert_eq!(over.code, "script_user_unknown");
+    assert_eq!(over.code, "session_ended");
 }
 
 #[tokio::test]

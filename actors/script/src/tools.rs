@@ -197,7 +197,7 @@ impl Service for Scripts {
 
 impl Scripts {
     async fn save(self: Arc<Self>, cx: CallCx, input: Save) -> Answer<ScriptRow> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let version = version(input.name, input.code, input.description, tags(input.tags))?;
         let (id, version) = (ScriptId::new(), Arc::new(version));
         let (log, written) = {
@@ -222,7 +222,7 @@ impl Scripts {
     }
 
     async fn update(self: Arc<Self>, cx: CallCx, input: Update) -> Answer<ScriptRow> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (id, log, written) = {
             let mut logs = self.logs();
             let (id, log, script) = live(&logs, owner, &input.id)?;
@@ -242,7 +242,7 @@ impl Scripts {
     }
 
     async fn delete(self: Arc<Self>, cx: CallCx, input: Delete) -> Answer<ScriptRow> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (id, log, written) = {
             let logs = self.logs();
             let (id, log, _) = live(&logs, owner, &input.id)?;
@@ -255,7 +255,7 @@ impl Scripts {
     }
 
     async fn get(self: Arc<Self>, cx: CallCx, input: Get) -> Answer<ScriptText> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (id, script, number, asked) = self.find(owner, &input.id, input.version)?;
         let versions = script.versions.iter().zip(1..).map(|(version, number)| VersionRow {
             version: number,
@@ -271,7 +271,7 @@ impl Scripts {
     }
 
     async fn list(self: Arc<Self>, cx: CallCx, input: List) -> Answer<Listed> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let wanted = input.q.as_deref().map(str::to_lowercase);
         let has = |text: &str| wanted.as_ref().is_none_or(|q| text.to_lowercase().contains(q));
         let fits = |script: &Script| {

@@ -23,11 +23,6 @@ hivekeep_kernel::codes! {
         cause: "A system call or a program (`mkfs.ext4`, `mount`) failed on the host, as the message says.",
         next: "Run `hivekeep check` on the host and look at `hivekeep logs`.",
     }
-    /// The session that called is over.
-    VOLUME_USER_UNKNOWN = "volume_user_unknown" {
-        cause: "The session ended while the call was on its way, so nobody owns the volumes it asks for.",
-        next: "Open a session and repeat the call.",
-    }
     /// The path is a device, a pipe or a socket.
     VOLUME_NOT_A_FILE = "volume_not_a_file" {
         cause: "A workspace made a special file in the volume.",

@@ -35,7 +35,7 @@ impl Volumes for VolumeService {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
-        let owner = self.owner(session)?;
+        let owner = self.sessions.caller(session)?;
         let mut held = self.held();
         let resolve = |request: &VolumeRequest| {
             let volume = match request.volume.strip_prefix(MountSource::PLACE) {
@@ -145,7 +145,7 @@ impl VolumeService {
 #[async_trait]
 impl VolumeFiles for VolumeService {
     fn find(&self, session: SessionId, volume: &str) -> Result<VolumeId, ToolError> {
-        let owner = self.owner(session)?;
+        let owner = self.sessions.caller(session)?;
         Ok(self.held().usable(owner, volume, Utc::now())?.0)
     }
 

@@ -155,7 +155,7 @@ impl VolumeService {
         cx: CallCx,
         _: VolumeList,
     ) -> VolumeResult<VolumeListed> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let held = self.held();
         let durable = held.logs.iter().filter_map(|(id, log)| Some((*id, log.state()?)));
         let own = durable.filter(|(_, volume)| volume.is_ready(owner));
@@ -164,7 +164,7 @@ impl VolumeService {
     }
 
     async fn quota(self: Arc<Self>, cx: CallCx, _: VolumeQuota) -> VolumeResult<VolumeUsage> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let limits = self.limits(owner);
         let held = self.held();
         let own: Vec<_> = held.decided().filter(|(_, volume)| volume.owner == owner).collect();
@@ -183,7 +183,7 @@ impl VolumeService {
         cx: CallCx,
         input: VolumeCreate,
     ) -> VolumeResult<VolumeRow> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         self.supported()?;
         self.room.admit(self.images.root())?;
         let limits = self.limits(owner);
@@ -255,7 +255,7 @@ impl VolumeService {
         cx: CallCx,
         input: VolumeDelete,
     ) -> VolumeResult<VolumeDeleted> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         // An earlier daemon's workspaces have told what they have.
         let _sender_is_ours = self.all_set.subscribe().wait_for(|told| *told).await.is_ok();
         let (id, volume) = self.held().usable(owner, &input.volume_id, Utc::now())?;

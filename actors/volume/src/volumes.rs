@@ -9,7 +9,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Layer, Room, SessionId, ToolError, User, VolumeId, lock};
+use hivekeep_kernel::{CallCx, Layer, Room, ToolError, User, VolumeId, lock};
 use hivekeep_ports::SessionQuotas;
 use hivekeep_runtime::{
     Daemon, Ports,
@@ -32,7 +32,7 @@ pub(crate) const HELD_MB: &str = "volume_mb";
 pub(crate) struct VolumeService {
     pub(crate) options: Options,
     pub(crate) journal: Journal,
-    sessions: Arc<dyn SessionQuotas>,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
     /// Asked for folders of the host when there is a call for one.
     pub(crate) ports: Ports,
     pub(crate) room: Room,
@@ -110,14 +110,6 @@ impl VolumeService {
         lock(&self.held)
     }
 
-    pub(crate) fn owner(&self, session: SessionId) -> VolumeResult<User> {
-        self.sessions.user(session).ok_or_else(|| {
-            let message = format!("the session {session} is over");
-            ToolError::new(Layer::Session, codes::VOLUME_USER_UNKNOWN, message)
-                .next("open a session and repeat the call")
-        })
-    }
-
     pub(crate) fn supported(&self) -> VolumeResult<()> {
         let Some(why) = &self.unsupported else { return Ok(()) };
         Err(ToolError::new(Layer::Machine, codes::VOLUMES_UNSUPPORTED, why.clone())
@@ -145,7 +137,7 @@ impl VolumeService {
 
     /// A volume's root, mounted, for the user of a session. It stays mounted while the handle is open.
     pub(crate) async fn opened(&self, cx: &CallCx, asked: &str) -> VolumeResult<(VolumeId, Dir)> {
-        let owner = self.owner(cx.session)?;
+        let owner = self.sessions.caller(cx.session)?;
         let (id, _) = self.held().usable(owner, asked, Utc::now())?;
         self.supported()?;
         Ok((id, self.on_mount(id, move |images| images.mount(id)).await?))

@@ -28,9 +28,4 @@ hivekeep_kernel::codes! {
         cause: "A daemon is one tenant, `local`, and another was named.",
         next: "Leave `tenant_id` out.",
     }
-    /// The session that called is over.
-    MANIFEST_USER_UNKNOWN = "manifest_user_unknown" {
-        cause: "The session ended while the call was on its way, so nobody owns what it asks for.",
-        next: "Open a session and repeat the call.",
-    }
 }

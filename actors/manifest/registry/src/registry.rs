@@ -48,13 +48,9 @@ impl RegistryCaller {
     /// Caller of a call, by its credential.
     ///
     /// # Errors
-    /// `manifest_user_unknown` for a session that is over.
+    /// `session_ended` for a session that is over.
     pub fn of(cx: &CallCx, sessions: &dyn SessionQuotas) -> Answer<Self> {
-        let user = sessions.user(cx.session).ok_or_else(|| {
-            let message = format!("the session {} is over", cx.session);
-            ToolError::new(Layer::Session, codes::MANIFEST_USER_UNKNOWN, message)
-                .next("open a session and repeat the call")
-        })?;
+        let user = sessions.caller(cx.session)?;
         Ok(Self { user, operator: cx.view.reaches(Tier::Operator) })
     }
 

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use dashmap::DashMap;
 use hivekeep_kernel::{
-    Address, AskError, Census, Door, Layer, Resources, SessionId, ToolError, lock,
+    Address, AskError, Census, Door, Layer, Resources, SessionId, ToolError, lock, session_ended,
 };
 use hivekeep_policy::SessionProfile;
 use hivekeep_ports::{Hold, SessionQuotas, Standing};
@@ -19,7 +19,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Attachment, EndReason, InFlight, Msg, OpenSession, SessionRow, SessionShared, User,
     account::{Account, QuotaUsage},
-    session::{self, over},
+    session,
 };
 use crate::{Options, codes, tiers::CallCounts};
 
@@ -130,7 +130,7 @@ impl SessionsHandle {
         let notice = match self.0.get(id) {
             None => format!("the session {id} is not known (any more); this is a new one"),
             Some(shared) if shared.ended().is_some() => {
-                format!("{}; this is a new one", over(id).message)
+                format!("{}; this is a new one", session_ended(id).message)
             }
             Some(shared) => match self.ask_session(&shared, session::Msg::Attach).await.flatten() {
                 Ok(attachment) => return Ok(attachment),
@@ -138,7 +138,7 @@ impl SessionsHandle {
                     return Err(error);
                 }
                 // The session ended while it was asked.
-                Err(_) => format!("{}; this is a new one", over(id).message),
+                Err(_) => format!("{}; this is a new one", session_ended(id).message),
             },
         };
         let mut attachment = self.open_new(request, None).await?;
@@ -183,7 +183,7 @@ impl SessionsHandle {
     pub async fn attach(&self, id: SessionId) -> Result<Attachment, ToolError> {
         let shared = self.0.get(id).ok_or_else(|| unknown(id))?;
         if shared.ended().is_some() {
-            return Err(over(id));
+            return Err(session_ended(id));
         }
         self.ask_session(&shared, session::Msg::Attach).await?
     }
@@ -223,7 +223,7 @@ impl SessionsHandle {
     ) -> Result<(User, Door, Arc<SessionProfile>), ToolError> {
         let shared = self.0.get(id).ok_or_else(|| unknown(id))?;
         match shared.ended() {
-            Some(_) => Err(over(id)),
+            Some(_) => Err(session_ended(id)),
             None => Ok((shared.account.user, shared.about.door, shared.profile())),
         }
     }
@@ -232,7 +232,7 @@ impl SessionsHandle {
     pub(crate) fn begin_call(&self, id: SessionId) -> Result<InFlight, ToolError> {
         let shared = self.0.get(id).ok_or_else(|| unknown(id))?;
         if shared.ended().is_some() {
-            return Err(over(id));
+            return Err(session_ended(id));
         }
         Ok(InFlight::begin(shared))
     }
@@ -266,7 +266,7 @@ impl SessionsHandle {
     ) -> Result<T, ToolError> {
         let give_up = Instant::now() + STARTING;
         loop {
-            let address = shared.address().ok_or_else(|| over(shared.id))?;
+            let address = shared.address().ok_or_else(|| session_ended(shared.id))?;
             match address.ask(PATIENCE, &question).await {
                 Err(AskError::Unavailable(_)) if Instant::now() < give_up => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -283,7 +283,7 @@ impl SessionQuotas for SessionsHandle {
         let session = session.principal();
         let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
         if shared.ended().is_some() {
-            return Err(over(session));
+            return Err(session_ended(session));
         }
         self.0.reserve(&shared, what)
     }
@@ -296,7 +296,7 @@ impl SessionQuotas for SessionsHandle {
     ) -> Result<(), ToolError> {
         let shared = self.0.get(by).ok_or_else(|| unknown(by))?;
         if shared.ended().is_some() {
-            return Err(over(by));
+            return Err(session_ended(by));
         }
         self.0.take_over(&shared, from, what)
     }

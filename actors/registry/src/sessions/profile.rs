@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use chrono::Utc;
-use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_kernel::{SessionId, ToolError, session_ended};
 use hivekeep_policy::SessionProfile;
 use hivekeep_ports::SessionToolsets;
 use hivekeep_runtime::log::{Decision, LogError};
 use tokio::sync::oneshot;
 
-use super::{SessionsHandle, handle::unknown, records::Record, session::over};
+use super::{SessionsHandle, handle::unknown, records::Record};
 
 impl SessionsHandle {
     /// Profile of a session.
@@ -32,7 +32,7 @@ impl SessionsHandle {
     ) -> Result<SessionProfile, ToolError> {
         let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
         if shared.ended().is_some() {
-            return Err(over(session));
+            return Err(session_ended(session));
         }
         let (answer, durable) = oneshot::channel();
         let (told, mut bound) = (shared.clone(), SessionProfile::default());
@@ -68,7 +68,7 @@ impl SessionToolsets for SessionsHandle {
     ) -> Result<BTreeSet<String>, ToolError> {
         let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
         if shared.ended().is_some() {
-            return Err(over(session));
+            return Err(session_ended(session));
         }
         let (mut new, (answer, durable)) = (BTreeSet::new(), oneshot::channel());
         let (told, wanted) = (shared.clone(), toolsets.clone());

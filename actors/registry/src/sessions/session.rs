@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Context, Entity, Fault, Layer, SessionId, ToolError};
+use hivekeep_kernel::{Context, Entity, Fault, SessionId, ToolError, session_ended};
 use hivekeep_runtime::log::{Decision, LogError};
 use hivekeep_store::NewEvent;
 use serde_json::json;
@@ -15,7 +15,6 @@ use super::{
     records::{Record, stream},
     state::{Effect, Event, Machine},
 };
-use crate::codes;
 
 /// Reply to a caller that waits for a session's end.
 type Ender = oneshot::Sender<Result<(), ToolError>>;
@@ -100,7 +99,7 @@ impl Entity for Session {
 impl Session {
     fn attach(&mut self, reply: oneshot::Sender<Result<Attachment, ToolError>>) {
         if !self.machine.open() {
-            drop(reply.send(Err(over(self.shared.id))));
+            drop(reply.send(Err(session_ended(self.shared.id))));
             return;
         }
         drop(reply.send(Ok(Attachment::new(self.shared.clone(), true))));
@@ -174,12 +173,6 @@ impl Session {
             drop(ender.send(outcome.clone()));
         }
     }
-}
-
-/// The session is over.
-pub(crate) fn over(id: SessionId) -> ToolError {
-    ToolError::new(Layer::Session, codes::SESSION_ENDED, format!("the session {id} is over"))
-        .next("open a new session; what the old one owned can be taken by `workspace_adopt`")
 }
 
 /// Writes the end of a session. The record and the event are one commit. The session is over for

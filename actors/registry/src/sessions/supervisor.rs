@@ -8,7 +8,7 @@ mod places;
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, SessionId, ToolError};
+use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, SessionId, ToolError, session_ended};
 use hivekeep_runtime::{
     collection::{Collection, CollectionMember, MemberEnd},
     log::{Decision, Log, LogError},
@@ -21,7 +21,7 @@ use super::{
     Attachment, OpenSession, SessionShared, SessionsArgs, User,
     handle::SessionTable,
     records::{Record, stream},
-    session::{self, Session, over},
+    session::{self, Session},
     shared::About,
 };
 
@@ -214,7 +214,7 @@ impl Sessions {
                     tracing::debug!(session = %id, %unavailable, "no actor to attach to");
                 }
             }
-            None => drop(reply.send(Err(over(id)))),
+            None => drop(reply.send(Err(session_ended(id)))),
         }
     }
 

@@ -35,7 +35,7 @@ async fn repositories_are_a_users_and_bounded_in_number() {
     let strange = stage.as_session(stage.other, "status", of("app")).await;
     assert_eq!(strange.expect_err("another's").code, "repository_not_found");
     let over = stage.as_session(stage.over, "list", json!({})).await;
-    assert_eq!(over.expect_err("it is over").code, "repository_user_unknown");
+    assert_eq!(over.expect_err("it is over").code, "session_ended");
 
     stage.good("clone", remote("second")).await;
     assert_eq!(stage.refused("clone", remote("third")).await, "repository_quota_exceeded");

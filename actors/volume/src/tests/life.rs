@@ -72,7 +72,7 @@ async fn a_volume_is_its_users_alone_and_within_its_limits() {
     let attached = stage.volumes().attach(stage.other, workspace, &[request("mine")]);
     assert_eq!(attached.expect_err("another's").code, "volume_not_found");
     let over = stage.as_session(stage.over, "volume.list", json!({})).await.expect_err("over");
-    assert_eq!(over.code, "volume_user_unknown");
+    assert_eq!(over.code, "session_ended");
     let same = json!({ "label": "mine", "size_limit_bytes": 1 });
     assert_eq!(stage.refused("volume.create", same.clone()).await, "name_taken");
     stage.as_session(stage.other, "volume.create", same).await.expect("labels of one's own");
