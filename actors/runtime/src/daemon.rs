@@ -5,10 +5,10 @@ use std::{
     any::{Any, TypeId, type_name},
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use hivekeep_kernel::{Address, Census, RestartPolicy, Room, ToolError};
+use hivekeep_kernel::{Address, Census, RestartPolicy, Room, ToolError, lock};
 use hivekeep_ports::{SessionQuotas, Tools};
 use hivekeep_store::Journal;
 use tokio_util::sync::CancellationToken;
@@ -76,13 +76,13 @@ impl Ports {
     /// Offers a port to the families that are mounted later. A second one of the type replaces the
     /// first.
     pub fn offer<T: ?Sized + Send + Sync + 'static>(&self, port: Arc<T>) {
-        let mut ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ports = lock(&self.0);
         ports.insert(TypeId::of::<T>(), Box::new(port));
     }
 
     /// Port of this type, if a family has offered one.
     pub fn find<T: ?Sized + Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = lock(&self.0);
         ports.get(&TypeId::of::<T>())?.downcast_ref::<Arc<T>>().cloned()
     }
 
@@ -100,7 +100,7 @@ impl Ports {
 
 impl std::fmt::Debug for Ports {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = lock(&self.0);
         f.debug_struct("Ports").field("len", &ports.len()).finish()
     }
 }

@@ -15,7 +15,7 @@ mod frame;
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use async_trait::async_trait;
@@ -34,7 +34,7 @@ use hivekeep_door_server::{
     http::{caller::HttpCaller, door::DoorListener, hosts::AllowedHosts, server::ServerBounds},
 };
 use hivekeep_hub::codes;
-use hivekeep_kernel::{Layer, SharedPool, ToolError};
+use hivekeep_kernel::{Layer, SharedPool, ToolError, lock};
 use hivekeep_ports::{HubCounts, HubDoor, HubListener};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -76,13 +76,13 @@ impl Hub {
 
     /// Counts a subscriber of a channel for as long as the guard lives.
     fn seat(self: &Arc<Self>, channel: &str) -> ChannelSeat {
-        *held(&self.channels).entry(channel.to_owned()).or_default() += 1;
+        *lock(&self.channels).entry(channel.to_owned()).or_default() += 1;
         ChannelSeat(self.clone(), channel.to_owned())
     }
 
     /// The listener that is there, or a new one. Legal in a runtime.
     fn opened(self: &Arc<Self>, address: SocketAddr) -> Result<HubListener, ToolError> {
-        let mut listener = held(&self.listener);
+        let mut listener = lock(&self.listener);
         if let Some(listener) = &*listener {
             return Ok(HubListener { started: false, ..listener.clone() });
         }
@@ -114,7 +114,7 @@ impl HubDoor for HubAsPort {
 
     fn counts(&self) -> HubCounts {
         let hub = &self.0;
-        HubCounts { clients: hub.places.taken(), channels: held(&hub.channels).len() }
+        HubCounts { clients: hub.places.taken(), channels: lock(&hub.channels).len() }
     }
 }
 
@@ -123,7 +123,7 @@ struct ChannelSeat(Arc<Hub>, String);
 
 impl Drop for ChannelSeat {
     fn drop(&mut self) {
-        let mut channels = held(&self.0.channels);
+        let mut channels = lock(&self.0.channels);
         if let Some(count) = channels.get_mut(&self.1) {
             *count -= 1;
             if *count == 0 {
@@ -131,11 +131,6 @@ impl Drop for ChannelSeat {
             }
         }
     }
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing between lock and unlock panics; were it so, what is held is still whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets a client in, or says why not.

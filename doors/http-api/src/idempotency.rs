@@ -13,7 +13,7 @@ mod kept;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
@@ -25,7 +25,7 @@ use axum::{
 };
 use chrono::{TimeDelta, Utc};
 use hivekeep_door_server::codes;
-use hivekeep_kernel::{CallId, Layer, ReceiptPad, ToolError, User};
+use hivekeep_kernel::{CallId, Layer, ReceiptPad, ToolError, User, lock};
 use hivekeep_runtime::log::{self, Decision, Log, LogError};
 use hivekeep_store::Journal;
 use tokio_util::sync::CancellationToken;
@@ -188,7 +188,7 @@ impl IdempotencyKeys {
 
     fn lock(&self) -> MutexGuard<'_, Keys> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.keys)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use hivekeep_door_server::{
     DaemonServices,
     http::{body::BodyGate, caller::LastingSessions, hosts::AllowedHosts},
 };
-use hivekeep_kernel::{SessionId, SharedPool, ToolError};
+use hivekeep_kernel::{SessionId, SharedPool, ToolError, lock};
 use hivekeep_ports::ToolSearch;
 use hivekeep_registry::{Attachment, SessionsHandle};
 use tokio::{sync::Semaphore, time::Instant};
@@ -98,6 +98,6 @@ impl HeldSessions {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, (Attachment, Instant)>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }

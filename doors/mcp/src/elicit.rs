@@ -6,12 +6,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, OnceLock},
 };
 
 use async_trait::async_trait;
 use hivekeep_door_server::{DaemonServices, codes};
-use hivekeep_kernel::{ApprovalId, SessionId, ToolError};
+use hivekeep_kernel::{ApprovalId, SessionId, ToolError, lock};
 use hivekeep_policy::{Approval, ApprovalAnswer, ApprovalState, Remember};
 use hivekeep_ports::{ClientPrompt, UserQuestion, UserReply, form_schema};
 use hivekeep_registry::{CallOutcome, client_answer, client_question};
@@ -76,14 +76,10 @@ impl RoundPrompt {
     }
 }
 
-fn held<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
-    one.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[async_trait]
 impl ClientPrompt for RoundPrompt {
     async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
-        let ahead = held(&self.replies).remove(key(question));
+        let ahead = lock(&self.replies).remove(key(question));
         let ahead = ahead.and_then(|reply| serde_json::from_value(reply).ok());
         if let Some(reply) = ahead.and_then(|result| reply(question, &result)) {
             return Some(reply);
@@ -98,7 +94,7 @@ impl ClientPrompt for RoundPrompt {
     }
 
     fn used(&self, id: ApprovalId) {
-        held(&self.used).push(id);
+        lock(&self.used).push(id);
     }
 }
 
@@ -193,7 +189,7 @@ pub(super) async fn required(
         _ => return None,
     };
     let request = InputRequest::Elicitation(ElicitRequest::new(form(&question)?));
-    let used = std::mem::take(&mut *held(&round.used));
+    let used = std::mem::take(&mut *lock(&round.used));
     for earlier in used {
         if let Err(error) = core.dispatcher.policy().approvals().give_back(earlier).await {
             tracing::warn!(%error, id = %earlier, "an approval is used up though its call comes again");

@@ -9,10 +9,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
-use hivekeep_kernel::ReceiptPad;
+use hivekeep_kernel::{ReceiptPad, lock};
 use rmcp::{
     RoleServer,
     model::{ClientNotification, ClientRequest, JsonRpcMessage, RequestId},
@@ -62,7 +62,7 @@ impl Receipts {
 
     fn all(&self) -> MutexGuard<'_, HashMap<RequestId, Option<ReceiptPad>>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

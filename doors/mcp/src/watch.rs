@@ -7,11 +7,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use futures::{FutureExt, future::select_all};
+use hivekeep_kernel::lock;
 use hivekeep_runtime::documents::{Changed, DocumentListing, Documents, Stamp, StampResult};
 use rmcp::{
     ErrorData, RoleServer,
@@ -61,7 +62,7 @@ struct Watching {
 
 impl Watching {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<Stamp>>> {
-        self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stamps)
     }
 
     /// Documents whose state is not the one that was last notified.

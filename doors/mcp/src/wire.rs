@@ -13,18 +13,13 @@ mod parse;
 mod tests;
 mod unread;
 
-use std::{
-    collections::HashMap,
-    io,
-    pin::Pin,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, io, pin::Pin, sync::Arc, time::Duration};
 
 use hivekeep_door_server::{
     incoming::{MessageCost, RateBuckets, ReservedRoom},
     lines::{LineOutcome, LineReader},
 };
+use hivekeep_kernel::lock;
 use rmcp::{
     RoleServer,
     model::{
@@ -97,7 +92,7 @@ impl Ticket {
             // The semaphore is never closed.
             turn = self.0.large.clone().acquire_owned() => turn.ok(),
         };
-        *self.0.turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
+        *lock(&self.0.turn) = turn;
     }
 }
 

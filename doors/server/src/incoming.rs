@@ -12,13 +12,13 @@
 use std::{
     collections::HashMap,
     num::NonZeroU32,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter, clock::Clock};
 use hivekeep_config::{Config, DaemonOptions};
-use hivekeep_kernel::{PoolFull, User};
+use hivekeep_kernel::{PoolFull, User, lock};
 use tokio::{sync::Notify, time::Instant};
 
 /// Shorter messages need no reservation. Most are.
@@ -84,7 +84,7 @@ impl MessageRoom {
 
     fn held(&self) -> MutexGuard<'_, HashMap<User, usize>> {
         // Nothing between lock and unlock panics; were it so, the counts still hold.
-        self.kib.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kib)
     }
 }
 

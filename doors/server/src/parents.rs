@@ -1,9 +1,9 @@
 //! Registry of the processes that started `hivekeep mcp`: by it a hook, which the same client
 //! starts, finds the client's session.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use hivekeep_kernel::SessionId;
+use hivekeep_kernel::{SessionId, lock};
 
 /// Most ancestors of a process that are looked at.
 const MOST_ANCESTORS: usize = 8;
@@ -32,7 +32,7 @@ impl ClientParents {
 
     fn all(&self) -> MutexGuard<'_, Vec<(SessionId, i32)>> {
         // Nothing between lock and unlock panics; were it so, the list still holds.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

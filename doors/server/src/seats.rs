@@ -3,9 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
+use hivekeep_kernel::lock;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 /// The places. Cheap to clone.
@@ -62,7 +63,7 @@ impl ConnectionSlots {
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures::FutureExt;
-use hivekeep_kernel::{TeamId, WorkspaceId, workers::Workers};
+use hivekeep_kernel::{TeamId, WorkspaceId, lock, workers::Workers};
 use hivekeep_store::{Subscription, SubscriptionItem};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -43,11 +43,11 @@ impl Default for CardsStatus {
 
 impl CardsStatus {
     pub(crate) fn get(&self) -> TeamCards {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     pub(crate) fn set(&self, cards: TeamCards) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cards;
+        *lock(&self.0) = cards;
     }
 }
 

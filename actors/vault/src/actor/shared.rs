@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use hivekeep_kernel::{Address, Room, ToolError};
+use hivekeep_kernel::{Address, Room, ToolError, lock};
 use hivekeep_runtime::documents::Changed;
 use tokio::sync::{Semaphore, broadcast};
 
@@ -75,7 +75,7 @@ impl VaultShared {
             status.set_state("off");
             return Err(Error::Disabled);
         }
-        let mut folder_slot = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folder_slot = lock(&self.folder);
         if let Some(folder) = &*folder_slot {
             return Ok(folder.clone());
         }

@@ -4,13 +4,14 @@
 //! programs write and remove notes too, so a measurement expires soon, and sooner when a note would
 //! be refused by it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::VaultFolder;
 use super::walk::{WalkEntryKind, WalkParams};
 use crate::Error;
 use crate::path::NotePath;
+use hivekeep_kernel::lock;
 
 /// Allocation unit: a file or folder takes whole blocks of its disk, so that many small ones count
 /// too.
@@ -88,7 +89,7 @@ impl Quota {
     }
 
     fn measure(&self) -> MutexGuard<'_, Option<Measure>> {
-        self.measure.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.measure)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use cap_std::fs::Dir;
 use grep_searcher::Searcher;
+use hivekeep_kernel::lock;
 
 use super::matcher::{CompiledQuery, Room, Unanswered};
 use super::{CHUNK, Found, RESULT_BYTES, SearchCallbacks, SearchParams};
@@ -55,7 +56,7 @@ impl Job<'_> {
     }
 
     fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.found)
     }
 
     fn is_over(&self) -> bool {

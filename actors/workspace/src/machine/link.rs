@@ -151,7 +151,9 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
+
+    use hivekeep_kernel::lock;
 
     use hivekeep_protocol::{Frame, FrameKind, FromGuest, GuestCode, GuestError, JobList, encode};
     use tokio_util::sync::CancellationToken;
@@ -198,11 +200,11 @@ mod tests {
         let (carrier, cancel) = (flooding().carrier(), CancellationToken::new());
         let (link, _) = Link::connect_over(&carrier, &token, &options, &cancel).await.unwrap();
         let mailbox = Arc::new(Mutex::new(Vec::new()));
-        let waiting = || mailbox.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let waiting = || lock(&mailbox).len();
         let passing = tokio::spawn(pass_on(link.events(), 1, {
             let mailbox = mailbox.clone();
             move |event| {
-                mailbox.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+                lock(&mailbox).push(event);
                 true
             }
         }));

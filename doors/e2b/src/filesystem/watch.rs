@@ -3,13 +3,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
 use hivekeep_door_server::tool_calls::part_of;
-use hivekeep_kernel::{PoolPlace, SharedPool, User};
+use hivekeep_kernel::{PoolPlace, SharedPool, User, lock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
@@ -197,7 +197,7 @@ struct Polled {
 impl Watchers {
     fn all(&self) -> MutexGuard<'_, HashMap<(String, String), Polled>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 
     fn place(&self, of: User) -> Result<PoolPlace, E2bError> {

@@ -3,11 +3,11 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use hivekeep_kernel::{PoolFull, User};
+use hivekeep_kernel::{PoolFull, User, lock};
 use rmcp::transport::streamable_http_server::session::{
     SessionId, SessionManager as _, SessionStore as _,
 };
@@ -63,7 +63,7 @@ impl SessionOwners {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, User>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.users)
     }
 }
 
@@ -136,6 +136,6 @@ impl Newcomers {
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<SessionId>> {
         // Nothing between lock and unlock panics; were it so, the queue still holds.
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.silent)
     }
 }

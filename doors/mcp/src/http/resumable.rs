@@ -12,12 +12,12 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures::{Stream, StreamExt as _, future::Either, stream};
-use hivekeep_kernel::User;
+use hivekeep_kernel::{User, lock};
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::streamable_http_server::session::{
@@ -114,7 +114,7 @@ impl ResumableSessions {
             }
         }
         let bytes = kept.end().max(LEAST_BYTES);
-        held(&self.kept).end(EndedStream { key, user, bytes });
+        lock(&self.kept).end(EndedStream { key, user, bytes });
     }
 
     /// Sends a session's worker a message without effect, which shows that the session is in use.
@@ -171,7 +171,7 @@ impl KeptStreams {
 impl KeptStream {
     /// Keeps an event; returns the client that listens, if any.
     fn push(&self, event: &ServerSseMessage) -> Option<mpsc::Sender<ServerSseMessage>> {
-        let mut events = held(&self.0);
+        let mut events = lock(&self.0);
         if events.last.len() >= MOST_EVENTS {
             events.last.pop_front();
         }
@@ -181,7 +181,7 @@ impl KeptStream {
 
     /// Ends the client's stream; returns the number of bytes kept.
     fn end(&self) -> usize {
-        let mut events = held(&self.0);
+        let mut events = lock(&self.0);
         (events.ended, events.client) = (true, None);
         events.last.iter().map(weight).sum()
     }
@@ -189,7 +189,7 @@ impl KeptStream {
     /// Kept events after this id, and then new ones. A client that listened before gets no more.
     fn behind(&self, last: Option<&str>) -> impl Stream<Item = ServerSseMessage> + use<> {
         let (client, mut told) = mpsc::channel(MOST_EVENTS);
-        let mut events = held(&self.0);
+        let mut events = lock(&self.0);
         let known = events.last.iter().position(|event| event.event_id.as_deref() == last);
         let missed: Vec<_> =
             events.last.iter().skip(known.map_or(0, |at| at + 1)).cloned().collect();
@@ -224,11 +224,6 @@ fn request_of(event_id: &str) -> Option<&str> {
     event_id.split_once('/').map(|(_, request)| request)
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing between lock and unlock panics; were it so, what is held is still whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 type Answer<T> = Result<T, LocalSessionManagerError>;
 
 impl SessionManager for ResumableSessions {
@@ -252,7 +247,7 @@ impl SessionManager for ResumableSessions {
     }
 
     async fn close_session(&self, id: &SessionId) -> Answer<()> {
-        held(&self.kept).forget_session(id);
+        lock(&self.kept).forget_session(id);
         self.local.close_session(id).await
     }
 
@@ -270,7 +265,7 @@ impl SessionManager for ResumableSessions {
         };
         let (key, kept) = ((id.clone(), request), Arc::<KeptStream>::default());
         first.iter().for_each(|event| drop(kept.push(event)));
-        held(&self.kept).all.insert(key.clone(), kept.clone());
+        lock(&self.kept).all.insert(key.clone(), kept.clone());
         let told = kept.behind(None);
         let user = kept_sessions::served().unwrap_or(User::Nobody);
         tokio::spawn(self.clone().take_in(user, key, kept, events));
@@ -290,7 +285,7 @@ impl SessionManager for ResumableSessions {
         last_event_id: String,
     ) -> Answer<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static> {
         let kept = request_of(&last_event_id).and_then(|request| {
-            held(&self.kept).all.get(&(id.clone(), request.to_owned())).cloned()
+            lock(&self.kept).all.get(&(id.clone(), request.to_owned())).cloned()
         });
         match kept {
             Some(kept) => Ok(Either::Left(kept.behind(Some(&last_event_id)))),
@@ -328,7 +323,7 @@ mod tests {
         let first = events[0].event_id.clone().expect("an id");
         let key = (session.into(), request_of(&first).expect("a request").to_owned());
         let kept = Arc::<KeptStream>::default();
-        held(&sessions.kept).all.insert(key.clone(), kept.clone());
+        lock(&sessions.kept).all.insert(key.clone(), kept.clone());
         sessions.clone().take_in(User::Uid(user), key, kept, stream::iter(events)).await;
     }
 
@@ -348,7 +343,7 @@ mod tests {
         assert_eq!(resumed(&sessions, "b", "0/7").await, [""; 0], "another's");
         sessions.close_session(&"a".into()).await.expect("closed");
         assert_eq!(resumed(&sessions, "a", "0/7").await, [""; 0], "the session is over");
-        assert!(held(&sessions.kept).ended.is_empty());
+        assert!(lock(&sessions.kept).ended.is_empty());
     }
 
     #[tokio::test]
@@ -372,7 +367,7 @@ mod tests {
         for request in 0..=MOST_STREAMS {
             ended(&sessions, (1, "a"), vec![event(&request.to_string(), 0, "x")]).await;
         }
-        let all = || held(&sessions.kept).all.len();
+        let all = || lock(&sessions.kept).all.len();
         assert_eq!(all(), MOST_STREAMS);
         assert_eq!(resumed(&sessions, "a", "x/0").await, [""; 0], "the oldest went");
         assert_eq!(resumed(&sessions, "a", "x/1").await, ["0/1"]);
@@ -390,7 +385,7 @@ mod tests {
         let sessions = ResumableSessions::new(Duration::from_secs(60));
         let answer = || vec![event("0", 0, &"x".repeat(MOST_BYTES / 8))];
         let kept =
-            |of: &str| held(&sessions.kept).all.keys().filter(|it| it.0.starts_with(of)).count();
+            |of: &str| lock(&sessions.kept).all.keys().filter(|it| it.0.starts_with(of)).count();
         for session in 0..8 {
             ended(&sessions, (1, &format!("a{session}")), answer()).await;
         }

@@ -8,12 +8,12 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use axum::http::{HeaderMap, Request, header};
 use futures::FutureExt as _;
-use hivekeep_kernel::{Door, SessionId, ToolError, User};
+use hivekeep_kernel::{Door, SessionId, ToolError, User, lock};
 use hivekeep_policy::SessionProfile;
 use hivekeep_registry::{Attachment, OpenSession, SessionsHandle};
 use subtle::ConstantTimeEq;
@@ -243,7 +243,7 @@ impl LastingSessions {
 
     fn held(&self) -> MutexGuard<'_, HashMap<User, Arc<Attachment>>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 
