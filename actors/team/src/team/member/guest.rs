@@ -151,7 +151,11 @@ pub(super) async fn watch(
         // The first hint covers results from before the subscription.
         let mut more = true;
         while more {
-            tokio::time::sleep(pace.step(Instant::now())).await;
+            let wait = pace.step(Instant::now());
+            // A sleep of nothing takes a millisecond or two.
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
             if hint().is_err() {
                 return;
             }
