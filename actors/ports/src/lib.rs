@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod child_sessions;
 mod commands;
 mod files;
 mod models;
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 use hivekeep_kernel::{ScriptId, SessionId, ToolError};
 
+pub use child_sessions::{ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool};
 pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
