@@ -158,6 +158,12 @@ impl ToolError {
         Self::new(Layer::Actor, codes::CANCELLED, "the call was cancelled")
     }
 
+    /// Refuses what takes the whole daemon while it is being started.
+    pub fn daemon_starting() -> Self {
+        Self::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, "the daemon is still starting")
+            .retry_after(std::time::Duration::from_millis(200))
+    }
+
     /// Refuses new work: an ordered stop of the daemon is under way.
     pub fn daemon_stopping() -> Self {
         Self::new(Layer::Actor, codes::DAEMON_STOPPING, "the daemon is being stopped")
@@ -244,6 +250,7 @@ mod tests {
             (ToolError::invalid("x"), codes::INVALID_INPUT, false),
             (ToolError::internal("x"), codes::INTERNAL, false),
             (ToolError::cancelled(), codes::CANCELLED, false),
+            (ToolError::daemon_starting(), codes::ACTOR_UNAVAILABLE, true),
             (ToolError::daemon_stopping(), codes::DAEMON_STOPPING, true),
             (ToolError::deadline(Layer::Guest, 3), codes::DEADLINE_EXCEEDED, true),
         ] {

@@ -18,9 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use hivekeep_kernel::Reservation;
-use hivekeep_kernel::{
-    CallId, Layer, Progress, SessionId, ToolError, ToolSpec, User, codes, tool::ToolView,
-};
+use hivekeep_kernel::{CallId, Progress, SessionId, ToolError, ToolSpec, User, tool::ToolView};
 
 /// Context of an internal call: session, deadline, cancellation, progress.
 #[derive(Debug, Clone)]
@@ -84,12 +82,7 @@ impl Tools for LateTools {
     ) -> Result<Value, ToolError> {
         match self.0.get() {
             Some(tools) => tools.call(call, tool, args).await,
-            None => Err(ToolError::new(
-                Layer::Actor,
-                codes::ACTOR_UNAVAILABLE,
-                "the daemon is still starting",
-            )
-            .retry_after(std::time::Duration::from_millis(200))),
+            None => Err(ToolError::daemon_starting()),
         }
     }
 
