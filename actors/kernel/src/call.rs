@@ -40,6 +40,9 @@ pub enum Door {
     E2b,
     /// The command line.
     Cli,
+    /// An agent of the daemon's, in a session below the one that began it. The daemon's own calls see more,
+    /// and a person's may be let through as such.
+    Agent,
     /// The daemon itself.
     Internal,
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::{
     Approvals, Options, PermissionMode, Policy, PolicyDecision, Question, RuleOptions, Verdict,
     codes,
-    layers::{LAYERS, LayerInputs, context_of, permission_mode_of},
+    layers::{LAYERS, LayerInputs, permission_mode_of},
     options::conversation_modes,
     rules::{AddedRules, CompiledRule, MAX_RULES, RuleRecord, RuleSet, rules_stream},
 };
@@ -110,7 +110,8 @@ impl PolicyEngine {
     /// Limits of the security context that a call is in.
     pub fn limits(&self, question: &Question<'_>) -> ContextLimits {
         let options = &self.0.options;
-        let context = context_of(options, question).and_then(|name| options.contexts.get(name));
+        let context = options.context_of(question.user, question.profile);
+        let context = context.and_then(|name| options.contexts.get(name));
         context.map_or_else(ContextLimits::default, |context| ContextLimits {
             max_result_bytes: context.max_result_bytes,
             max_calls: context.max_calls,

@@ -145,18 +145,9 @@ fn toolset(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdi
     }
 }
 
-/// Name of the context that a call is in: its session's, its user's, or the one of everybody.
-pub(crate) fn context_of<'a>(
-    options: &'a Options,
-    question: &'a Question<'_>,
-) -> Option<&'a String> {
-    let of_user = || options.user_contexts.get(&question.user).or(options.default_context.as_ref());
-    question.profile.context.as_ref().or_else(of_user)
-}
-
 fn security_context(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     let options = now.options;
-    let Some(name) = context_of(options, question) else {
+    let Some(name) = options.context_of(question.user, question.profile) else {
         return Verdict::allow(context::LAYER, "no context limits it");
     };
     match options.contexts.get(name) {

@@ -6,7 +6,7 @@ use hivekeep_kernel::User;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ToolPattern, condition::Condition};
+use crate::{SessionProfile, ToolPattern, condition::Condition};
 
 /// Policy: who may call what, and what a person has to approve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -228,6 +228,12 @@ impl RuleOptions {
 }
 
 impl Options {
+    /// Name of the context that a session is in: its own, its user's, or the one of everybody.
+    pub fn context_of<'a>(&'a self, user: User, profile: &'a SessionProfile) -> Option<&'a String> {
+        let of_user = || self.user_contexts.get(&user).or(self.default_context.as_ref());
+        profile.context.as_ref().or_else(of_user)
+    }
+
     /// Everything that is wrong beyond what the types refuse: key and reason.
     pub fn problems(&self) -> Vec<(String, String)> {
         let mut problems = Vec::new();

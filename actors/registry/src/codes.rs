@@ -54,6 +54,11 @@ hivekeep_kernel::codes! {
         cause: "Clients leave sessions open, or the limit is small.",
         next: "End one (`hivekeep sessions`), or raise `registry.sessions.max_sessions`.",
     }
+    /// There are too many sessions above the one that is to be opened.
+    CHILD_TOO_DEEP = "child_too_deep" {
+        cause: "Agents begin agents that begin agents; `details.max_depth` sessions are above one at most.",
+        next: "Have it begun by a session further up.",
+    }
     /// There is no such session.
     SESSION_UNKNOWN = "session_unknown" {
         cause: "The id is wrong, or the session ended long ago.",

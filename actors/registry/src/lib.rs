@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+mod child_sessions;
 pub mod codes;
 pub mod deferred;
 pub mod dispatch;
@@ -36,6 +37,7 @@ pub use catalogue::{
     Catalogue, CatalogueError, NameStyle, SharedCatalogue, SmallListing, ToolEntry, ToolOrigin,
     ToolView, docs, kind, mcp_listing, mcp_tool,
 };
+pub use child_sessions::DispatchedChildren;
 pub use deferred::{DeferredCalls, DeferredOutcome, DeferredStatus, DeferredView};
 pub use dispatch::{
     ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView, DispatchParts,

@@ -186,6 +186,21 @@ impl Dispatcher {
         Ok(DecisionView { verdicts, outcome, permission_mode, availability })
     }
 
+    /// Decision on a tool whatever its input, for a session of this profile. Whether the tool is served now
+    /// is left out.
+    pub(crate) fn rules_on(
+        &self,
+        (session, user, door): (SessionId, User, Door),
+        profile: &SessionProfile,
+        tool: &ToolEntry,
+    ) -> PolicyDecision {
+        let (inner, view) = (&*self.0, ToolView::default());
+        let caller = Caller { session, user, door, view: &view, profile };
+        let question = caller.question(tool, None);
+        let served = || Verdict::allow(AVAILABILITY, "it is not looked at");
+        inner.policy.decide(&question, &inner.policies, served, &mut Vec::new())
+    }
+
     /// The policy engine, with rules and approvals.
     pub fn policy(&self) -> &hivekeep_policy::PolicyEngine {
         &self.0.policy
