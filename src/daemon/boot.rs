@@ -12,11 +12,11 @@ use hivekeep_door_server::{
 use hivekeep_kernel::{ActorRow, Census, Fault, Room, ToolError, entity::spawn_root};
 use hivekeep_policy::PolicyEngine;
 use hivekeep_ports::{
-    KnownUsers, LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor,
+    ChildSessions, KnownUsers, LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor,
 };
 use hivekeep_registry::{
-    DeferredCalls, DispatchParts, Dispatcher, Redactor, RegistryArgs, Routes, SessionsArgs,
-    SessionsHandle, SharedCatalogue, host_room, registry,
+    DeferredCalls, DispatchParts, DispatchedChildren, Dispatcher, Redactor, RegistryArgs, Routes,
+    SessionsArgs, SessionsHandle, SharedCatalogue, host_room, registry,
 };
 use hivekeep_runtime::{
     Daemon, Mounted, Ports, host_process, introspection::Introspection, log::LogError,
@@ -303,6 +303,8 @@ struct Tree {
     deferred: DeferredCalls,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
+    /// For actors whose work has sessions of its own; wired like `tools`.
+    children: Arc<DispatchedChildren>,
     /// Ports that families offer, to the doors too.
     ports: Ports,
     families: Vec<Mounted>,
@@ -340,6 +342,8 @@ impl Tree {
         daemon.ports.offer::<dyn ValueRedactor>(values);
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
+        let children = Arc::new(DispatchedChildren::new(sessions.clone()));
+        daemon.ports.offer::<dyn ChildSessions>(children.clone());
         daemon.ports.offer::<dyn ToolCatalogue>(Arc::new(ListedTools::new(catalogue.clone())));
         daemon.ports.offer::<dyn ToolPublisher>(catalogue.clone());
         let policy = PolicyEngine::open(config.policy.clone(), all, journal.clone()).await?;
@@ -378,6 +382,7 @@ impl Tree {
             policy,
             deferred,
             tools,
+            children,
             ports,
             families,
             closing,
@@ -429,6 +434,7 @@ impl Tree {
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
+        self.children.wire(dispatcher.clone());
         self.ports.offer::<dyn KnownUsers>(Arc::new(credentials.clone()));
         let none = Default::default();
         let everything = ToolListing::of(&catalogue.now(), &usual_view(&loaded.config), &none);
