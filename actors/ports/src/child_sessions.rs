@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 ///
 /// A child outlives its parent and the daemon, and neither ends by itself nor makes room for another
 /// session: whoever opened it ends it. It is told apart from people by its door, `agent`. Until the daemon
-/// has started, everything here is refused as retryable.
+/// has started, everything but an end is refused as retryable.
 #[async_trait]
 pub trait ChildSessions: Send + Sync {
     /// Opens a session below another, or gives the one that this name has below it already, also when

@@ -29,8 +29,7 @@ const MAX_DEPTH: usize = 3;
 static VIEW: LazyLock<Arc<ToolView>> =
     LazyLock::new(|| Arc::new(ToolView { names: NameStyle::Underscored, ..ToolView::default() }));
 
-/// Child sessions over a dispatcher, which is there when the families are mounted: until then everything is
-/// refused as retryable.
+/// Child sessions over a dispatcher, which is there once the families are mounted. Actors start before.
 pub struct DispatchedChildren {
     sessions: SessionsHandle,
     dispatcher: OnceLock<Dispatcher>,
