@@ -161,6 +161,16 @@ crate::codes! {
         cause: "Calls with `wait_secs` are repeated before the earlier ones have answered.",
         next: "Wait for one of them to answer, or call without `wait_secs`.",
     }
+    /// As many runs are under way as may be, of one user or of all.
+    TOO_MANY_RUNS = "too_many_runs" {
+        cause: "Runs that were begun before are not over, or wait; `details.limit` is the bound that is reached.",
+        next: "Wait for one to end, or cancel one.",
+    }
+    /// The run is over.
+    RUN_OVER = "run_over" {
+        cause: "It ended or was cancelled before the message or decision came.",
+        next: "Begin another run.",
+    }
     /// The path does not exist.
     NOT_FOUND = "not_found" {
         cause: "The path is wrong, or relative to another folder than expected.",

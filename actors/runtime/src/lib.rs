@@ -27,6 +27,7 @@ pub mod introspection;
 pub mod json_schema;
 pub mod json_text;
 pub mod log;
+pub mod runs;
 pub mod saga;
 pub mod schema_kinds;
 mod tool_client;

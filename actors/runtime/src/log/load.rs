@@ -14,7 +14,7 @@ use std::{
 
 use futures::future::join_all;
 use hivekeep_kernel::lock;
-use hivekeep_store::{Journal, Seq, StreamId};
+use hivekeep_store::{Journal, Replay, Seq, StreamId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Log, LogError, Sourced, follow};
@@ -138,6 +138,32 @@ pub async fn read_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogEr
     behind_all(journal, &every::<S>(), move || load_all(&from)).await
 }
 
+/// Reads the records of one entity that is never folded, in order, as [`read`] does.
+///
+/// # Errors
+/// When its stream cannot be read.
+pub async fn read_records<S: Sourced>(
+    journal: &Journal,
+    stream: &StreamId,
+) -> Result<Vec<S::Record>, LogError> {
+    let (from, of) = (journal.clone(), stream.clone());
+    let load = move || {
+        let failed = |source| LogError::Journal { stream: of.clone(), source };
+        let replay = from.replay(&of).map_err(failed)?;
+        decoded::<S>(replay).map_err(|what| LogError::Unreadable { stream: of.clone(), what })
+    };
+    behind_all(journal, stream, load).await
+}
+
+/// Decodes the records behind the snapshot.
+fn decoded<S: Sourced>(replay: Replay) -> Result<Vec<S::Record>, String> {
+    let mut records = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
+    if S::PIECE_BYTES.is_some() {
+        records = whole(records)?;
+    }
+    records.iter().map(|bytes| S::Record::decode(bytes)).collect()
+}
+
 async fn behind_all<T: Send + 'static>(
     journal: &Journal,
     stream: &StreamId,
@@ -170,13 +196,8 @@ pub fn load<S: Sourced>(
         Some((_, bytes)) => Some(S::unfold(bytes).map_err(unreadable)?),
         None => None,
     };
-    let mut records = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
-    if S::PIECE_BYTES.is_some() {
-        records = whole(records).map_err(unreadable)?;
-    }
-    let records: Result<Vec<_>, _> = records.iter().map(|bytes| S::Record::decode(bytes)).collect();
     let mut stray = false;
-    for record in records.map_err(unreadable)? {
+    for record in decoded::<S>(replay).map_err(unreadable)? {
         match follow(&mut state, record) {
             Ok(()) if !stray => {}
             // Nothing of the stream was acknowledged, unless something begins later in it.

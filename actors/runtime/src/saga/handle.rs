@@ -29,7 +29,7 @@ impl<G: Saga> Clone for SagaView<G> {
 }
 
 impl<G: Saga> SagaView<G> {
-    fn new(state: G::State) -> Self {
+    pub(crate) fn new(state: G::State) -> Self {
         Self { state, live: G::Live::default(), given_up: None }
     }
 }
@@ -153,6 +153,14 @@ impl<G: Saga> SagaHandle<G> {
             Err(NotCancelled::NothingLeft) => Ok(false),
             Err(NotCancelled::Log(error)) => Err(error.into()),
         }
+    }
+
+    /// Removes all records, behind everything decided.
+    ///
+    /// # Errors
+    /// As [`Log::forget`].
+    pub(crate) async fn forget(&self) -> Result<(), LogError> {
+        self.log.forget().await
     }
 
     /// Begins an incarnation, behind everything that was decided for the one before it. False when

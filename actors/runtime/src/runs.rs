@@ -1,0 +1,487 @@
+//! Durable runs of one kind, as the executions of agents are: begun, listed, waited for, told something,
+//! cancelled, and kept for a while after their end.
+//!
+//! ```text
+//! begin ─▶ a step is due ─▶ an actor takes steps ─┬─▶ nothing is due: it waits, without an actor ─┐
+//!                ▲                                │     told, cancelled, or its time has come     │
+//!                ├────────────────────────────────┼───────────────────────────────────────────────┘
+//!                │                                └─▶ over ─▶ rested ─▶ forgotten by count and age
+//!                └─ at the daemon's next start, from its records
+//! ```
+//! A run is a [`Saga`] with an owner. Its records are the only truth: what it waits for, the time that ends the
+//! wait, its events. Its stream is never folded, so a record's place in it is the sequence of an event.
+//! [`Runs`] answers from memory; an actor below the root starts those that have something due, at most so many
+//! at a time, and wakes those whose time has come.
+
+mod events;
+mod manager;
+mod table;
+mod timers;
+
+use std::{fmt::Display, future::Future, str::FromStr, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use futures::FutureExt;
+use hivekeep_kernel::{
+    Address, CallCx, ErrorCode, Fault, Layer, RestartPolicy, Tier, ToolError, User, codes,
+};
+use hivekeep_ports::SessionQuotas;
+use hivekeep_store::StreamId;
+use tokio::time::Instant;
+
+use self::{
+    manager::{Manager, Msg},
+    table::{Found, KeptRun, Table},
+};
+use crate::{
+    Child, Daemon, WaiterLimit, Waiters, collection,
+    log::{self, Decision, Log, LogError, Sourced},
+    saga::{Saga, SagaHandle, SagaState, SagaView},
+};
+
+pub use events::{RunEvent, RunEvents, SequencedEvent};
+
+type IdOf<G> = <<G as Saga>::State as RunState>::Id;
+type RecordOf<G> = <<G as Saga>::State as Sourced>::Record;
+
+/// Time limit of a removal, which waits for the last steps of a run that is over.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Margin before the deadline of a call that waits: its answer has to arrive.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Longest time between two words to a call that waits.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Stage of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunStatus {
+    /// Begun, and no step is taken.
+    Pending,
+    /// Under way, or waiting.
+    Running,
+    /// Over, with its result.
+    Completed,
+    /// Over without a result, or given up until the daemon's next start.
+    Failed,
+    /// Over, for it was told to end.
+    Cancelled,
+}
+
+impl RunStatus {
+    /// Name for clients.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// True if nothing follows.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// State of a run. Cheap to clone: it is copied for each look.
+pub trait RunState: SagaState {
+    /// Id: the name of its stream and of its actor. Ids sort by age.
+    type Id: Copy + Ord + Display + FromStr + Send + Sync + 'static;
+    /// Noun for errors and `ps`: `execution`.
+    const LABEL: &'static str;
+    /// Code for an id that is unknown, or another user's.
+    const NOT_FOUND: &'static ErrorCode;
+    /// Tool that lists them.
+    const LISTED_BY: &'static str;
+    /// Kind of [`SessionQuotas::allowance`] for how many of a user run at a time.
+    const ALLOWANCE: Option<&'static str> = None;
+
+    /// Stage, as the records tell it.
+    fn status(&self) -> RunStatus;
+
+    /// Owner. An operator's are everybody's.
+    fn user(&self) -> User;
+
+    /// Name that runs are listed by, such as their agent's id.
+    fn group(&self) -> String;
+
+    /// Time of its first record.
+    fn began_at(&self) -> DateTime<Utc>;
+
+    /// Time of its end.
+    fn ended_at(&self) -> Option<DateTime<Utc>>;
+
+    /// Time that ends its wait.
+    fn wakes_at(&self) -> Option<DateTime<Utc>>;
+
+    /// Record that says that the time came; `None` if it waits for none that is over. After it
+    /// something else is due, or another time.
+    fn woken(&self, now: DateTime<Utc>) -> Option<Self::Record>;
+
+    /// Words for whoever waits for its end.
+    fn doing(&self) -> String {
+        self.status().word().to_owned()
+    }
+
+    /// Event that a record is shown as.
+    fn event(record: &Self::Record) -> RunEvent;
+
+    /// Time of a record; `None` for the time of the record before.
+    fn recorded_at(record: &Self::Record) -> Option<DateTime<Utc>>;
+
+    /// Drops, at its end, everything that nobody is shown. It is read again at the daemon's next start.
+    fn rest(&mut self);
+}
+
+impl<G: Saga<State: RunState>> SagaView<G> {
+    /// Stage as it is shown: a run that is given up has failed.
+    pub fn status(&self) -> RunStatus {
+        match self.state.status() {
+            status if status.is_over() => status,
+            _ if self.given_up.is_some() => RunStatus::Failed,
+            status => status,
+        }
+    }
+}
+
+/// Bounds of the runs of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions {
+    /// Runs that take steps at a time, at most three quarters of them one user's. A begin above it is refused;
+    /// one that waited goes on when there is a place.
+    pub max_running: usize,
+    /// Runs that are over and kept.
+    pub kept: usize,
+    /// Days that a run is kept after its end.
+    pub kept_days: u32,
+}
+
+/// Caller as runs see it.
+#[derive(Debug, Clone, Copy)]
+pub struct RunCaller {
+    /// User of its session.
+    pub user: User,
+    /// True if its credential is an operator's.
+    pub operator: bool,
+}
+
+impl RunCaller {
+    /// Caller of a call, by its credential. One whose session is over has no runs.
+    pub fn of(cx: &CallCx, sessions: &dyn SessionQuotas) -> Self {
+        let user = sessions.user(cx.session).unwrap_or(User::Nobody);
+        Self { user, operator: cx.view.reaches(Tier::Operator) }
+    }
+
+    fn sees(self, user: User) -> bool {
+        self.operator || self.user == user
+    }
+}
+
+/// See the module. Cheap to clone; clones are one.
+pub struct Runs<G: Saga<State: RunState>>(Arc<Shared<G>>);
+
+impl<G: Saga<State: RunState>> Clone for Runs<G> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// State that outlives the manager's incarnations.
+struct Shared<G: Saga<State: RunState>> {
+    daemon: Daemon,
+    options: RunOptions,
+    args: G::Args,
+    waiters: Waiters,
+    manager: Address<Msg<IdOf<G>>>,
+    table: Table<G>,
+}
+
+impl<G: Saga<State: RunState>> Runs<G> {
+    /// Reads all runs of the journal. The child is the actor that goes on with them, `PATH` below the root.
+    ///
+    /// # Errors
+    /// `state_unreadable`; `internal` when no family before offers a [`WaiterLimit`].
+    pub async fn open(
+        daemon: &Daemon,
+        path: &'static str,
+        options: RunOptions,
+        args: G::Args,
+    ) -> Result<(Self, Child), ToolError> {
+        let loaded = collection::load::<G::State, IdOf<G>>(&daemon.journal).await;
+        let loaded = loaded.map_err(|Fault(why)| {
+            ToolError::new(Layer::Store, codes::STATE_UNREADABLE, why)
+                .next("restore the state directory from a backup; nothing was overwritten")
+        })?;
+        let table = Table::default();
+        for (id, loaded) in loaded {
+            table.restore(id, Log::of(daemon.journal.clone(), stream::<G>(id)?, Some(loaded)));
+        }
+        let shared = Arc::new(Shared {
+            daemon: daemon.clone(),
+            options,
+            args,
+            waiters: daemon.ports.need::<WaiterLimit>()?.of(G::State::LABEL),
+            manager: daemon.address(path, RestartPolicy::ESSENTIAL),
+            table,
+        });
+        let child = Child::new::<Manager<G>>(shared.manager.clone(), shared.clone());
+        Ok((Self(shared), child))
+    }
+
+    /// Begins a run with its first record, which is durable when this returns, and goes on with it. Done to its
+    /// end whether or not anybody waits.
+    ///
+    /// # Errors
+    /// `too_many_runs`, `daemon_stopping`, `journal_failed`; nothing was begun then, as far as the message
+    /// does not say otherwise.
+    pub async fn begin(&self, id: IdOf<G>, first: RecordOf<G>) -> Result<(), ToolError> {
+        if self.0.daemon.closing.is_cancelled() {
+            return Err(ToolError::daemon_stopping());
+        }
+        let label = G::State::LABEL;
+        let begun = G::State::begin(first.clone());
+        let begun = begun.map_err(|_| ToolError::internal(format!("no {label} begins so")))?;
+        let stream = stream::<G>(id)?;
+        let allowance = G::State::ALLOWANCE
+            .and_then(|kind| self.0.daemon.sessions.allowance(begun.user(), kind));
+        self.0.table.admit(id, begun.user(), self.0.options.max_running, allowance)?;
+        let shared = self.0.clone();
+        to_its_end(async move { shared.write(id, stream, first).await }).await
+    }
+
+    /// Looks at a run.
+    ///
+    /// # Errors
+    /// [`RunState::NOT_FOUND`], as everywhere below.
+    pub fn get(&self, caller: RunCaller, id: &str) -> Result<SagaView<G>, ToolError> {
+        self.0.table.find(caller, id).map(|found| found.view)
+    }
+
+    /// Lists runs, of one group or of all, the newest first: at most `limit`, and how many there are.
+    pub fn list(
+        &self,
+        caller: RunCaller,
+        group: Option<&str>,
+        limit: usize,
+    ) -> (Vec<(IdOf<G>, SagaView<G>)>, usize) {
+        self.0.table.list(caller, group, limit)
+    }
+
+    /// Reads the events of a run from its stream: at most `limit` after the first `offset`.
+    ///
+    /// # Errors
+    /// When the stream cannot be read.
+    pub async fn events(
+        &self,
+        caller: RunCaller,
+        id: &str,
+        offset: usize,
+        limit: usize,
+    ) -> Result<RunEvents, ToolError> {
+        let Found { id, view, .. } = self.0.table.find(caller, id)?;
+        let (journal, stream) = (&self.0.daemon.journal, stream::<G>(id)?);
+        events::read(journal, &stream, &view.state, offset, limit).await
+    }
+
+    /// Waits until a run is over, at most `limit` and the call's time; true if it is not over. Tells the call's
+    /// progress, and holds no place among the calls that are worked on.
+    ///
+    /// # Errors
+    /// `too_many_receivers`, `cancelled`, `deadline_exceeded`, `daemon_stopping`.
+    pub async fn wait(
+        &self,
+        cx: &CallCx,
+        id: &str,
+        limit: Duration,
+    ) -> Result<(SagaView<G>, bool), ToolError> {
+        let caller = RunCaller::of(cx, &*self.0.daemon.sessions);
+        let Found { id, run, view } = self.0.table.find(caller, id)?;
+        let handle = match run {
+            KeptRun::Open(handle) if !view.status().is_over() => handle,
+            _ => return Ok((view, false)),
+        };
+        let _waiting = self.0.waiters.enter(id, cx.session)?;
+        // Bounded by the waiters, and not by the admission of all calls.
+        cx.slot.give_back();
+        cx.guard(self.follow(cx, &handle, limit)).await
+    }
+
+    async fn follow(
+        &self,
+        cx: &CallCx,
+        handle: &SagaHandle<G>,
+        limit: Duration,
+    ) -> Result<(SagaView<G>, bool), ToolError> {
+        let (began, left) = (Instant::now(), cx.remaining());
+        let limit = limit.min(left.saturating_sub(MARGIN.min(left / 10)));
+        let (mut news, mut told) = (handle.watch(), tokio::time::interval(TELL_EVERY));
+        loop {
+            let doing = {
+                let view = news.borrow_and_update();
+                if view.status().is_over() {
+                    return Ok((view.clone(), false));
+                }
+                view.state.doing()
+            };
+            cx.progress.report(began.elapsed().as_secs_f64(), Some(limit.as_secs_f64()), doing);
+            tokio::select! {
+                biased;
+                // The handle keeps it open.
+                _ = news.changed() => {}
+                () = self.0.daemon.closing.cancelled() => {
+                    let label = G::State::LABEL;
+                    let next = format!("wait again when the daemon is back; the {label} goes on");
+                    return Err(ToolError::daemon_stopping().next(next));
+                }
+                () = tokio::time::sleep_until(began + limit) => {
+                    return Ok((handle.view(SagaView::clone), true));
+                }
+                _ = told.tick() => {}
+            }
+        }
+    }
+
+    /// Cancels a run: answers when that is durable, and false when nothing was left to cut short. One that is
+    /// given up reads it at the daemon's next start.
+    ///
+    /// # Errors
+    /// `journal_failed`.
+    pub async fn cancel(&self, caller: RunCaller, id: &str) -> Result<bool, ToolError> {
+        let Found { id, run, .. } = self.0.table.find(caller, id)?;
+        let KeptRun::Open(handle) = run else { return Ok(false) };
+        let shared = self.0.clone();
+        to_its_end(async move {
+            let cancelled = handle.cancel().await;
+            shared.look(id);
+            cancelled
+        })
+        .await
+    }
+
+    /// Writes what came from outside, such as a message or a decision, and goes on with the run if something
+    /// is due then. `decide` gets the state with everything decided before, of a run that is not over.
+    ///
+    /// # Errors
+    /// `run_over`; as `decide` refuses; `journal_failed`.
+    pub async fn tell(
+        &self,
+        caller: RunCaller,
+        id: &str,
+        decide: impl FnOnce(&G::State) -> Result<Decision<RecordOf<G>>, ToolError> + Send + 'static,
+    ) -> Result<(), ToolError> {
+        let Found { id, run, .. } = self.0.table.find(caller, id)?;
+        let KeptRun::Open(handle) = run else { return Err(is_over::<G>(id)) };
+        let shared = self.0.clone();
+        let decide = move |state: &G::State| match state.status().is_over() {
+            true => Err(is_over::<G>(id)),
+            false => decide(state),
+        };
+        to_its_end(async move {
+            let told = handle.decide(decide).await;
+            shared.look(id);
+            told
+        })
+        .await
+    }
+
+    /// Removes a run that is over or given up, with all its records; false for another.
+    ///
+    /// # Errors
+    /// `journal_failed`; `busy` while it takes its last steps.
+    pub async fn remove(&self, caller: RunCaller, id: &str) -> Result<bool, ToolError> {
+        let Found { id, view, .. } = self.0.table.find(caller, id)?;
+        if !view.status().is_over() {
+            return Ok(false);
+        }
+        let shared = self.0.clone();
+        to_its_end(async move { shared.remove(id).await }).await
+    }
+}
+
+impl<G: Saga<State: RunState>> Shared<G> {
+    /// Has the manager look whether something is due. One that is being restarted looks at all.
+    fn look(&self, id: IdOf<G>) {
+        let _all_are_looked_at = self.manager.send(Msg::Look(id));
+    }
+
+    /// Writes the first record of a run that was admitted.
+    async fn write(
+        &self,
+        id: IdOf<G>,
+        stream: StreamId,
+        first: RecordOf<G>,
+    ) -> Result<(), ToolError> {
+        let log = Log::<G::State>::of(self.daemon.journal.clone(), stream.clone(), None);
+        let written = match log.decide(|_| Ok::<_, LogError>(Decision::record(first))) {
+            Ok(written) => written.await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            self.table.take(id);
+            // The record may be durable all the same, or become so: its removal is written behind it.
+            let undone = self.daemon.journal.forget(&stream).await.is_ok();
+            return Err(unwritten::<G>(error, undone));
+        }
+        let handle =
+            SagaHandle::new(log).ok_or_else(|| ToolError::internal("it was just begun"))?;
+        self.table.open(id, handle);
+        self.look(id);
+        Ok(())
+    }
+
+    async fn remove(&self, id: IdOf<G>) -> Result<bool, ToolError> {
+        let rested = tokio::time::timeout(PATIENCE, self.table.rested(id)).await;
+        rested.map_err(|_| {
+            let message = format!("the {} {id} takes its last steps", G::State::LABEL);
+            ToolError::new(Layer::Actor, codes::BUSY, message)
+                .next("repeat the call soon; nothing was removed")
+                .retry_after(Duration::from_secs(1))
+        })?;
+        match self.table.take(id) {
+            Some(KeptRun::Open(handle)) => {
+                let _gone_with_its_manager = self.manager.send(Msg::Removed(id));
+                handle.forget().await?;
+            }
+            Some(KeptRun::Over(state)) => {
+                let stream = stream::<G>(id)?;
+                if let Err(source) = self.daemon.journal.forget(&stream).await {
+                    self.table.put(id, KeptRun::Over(state));
+                    return Err(LogError::Journal { stream, source }.into());
+                }
+            }
+            Some(KeptRun::Begins(_)) | None => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Does the work to its end, whether or not anybody waits for it.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ToolError>> + Send + 'static,
+) -> Result<T, ToolError> {
+    let done = tokio::spawn(work.boxed()).await;
+    done.unwrap_or_else(|panic| Err(ToolError::internal(panic.to_string())))
+}
+
+fn stream<G: Saga<State: RunState>>(id: IdOf<G>) -> Result<StreamId, ToolError> {
+    log::stream::<G::State>(id).map_err(|error| ToolError::internal(error.to_string()))
+}
+
+fn unwritten<G: Saga<State: RunState>>(error: LogError, undone: bool) -> ToolError {
+    let told = ToolError::from(error);
+    if undone {
+        return told.next("`hivekeep logs` says more; nothing was begun");
+    }
+    // A second call could be a second run.
+    ToolError { retryable: false, ..told }.next(format!(
+        "whether it was begun is not known: if so the daemon's next start goes on with it, and {} lists it",
+        G::State::LISTED_BY
+    ))
+}
+
+fn is_over<G: Saga<State: RunState>>(id: IdOf<G>) -> ToolError {
+    let message = format!("the {} {id} is over", G::State::LABEL);
+    ToolError::new(Layer::Actor, codes::RUN_OVER, message)
+        .next("begin another; nothing was written")
+}

@@ -1,0 +1,65 @@
+//! Events of a run: its records as they are shown, read from its stream.
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::ToolError;
+use hivekeep_store::{Journal, StreamId};
+use serde_json::Value;
+
+use super::RunState;
+use crate::log;
+
+/// A record as it is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEvent {
+    /// Name of what happened.
+    pub event_type: &'static str,
+    /// Facts about it.
+    pub payload: Value,
+}
+
+/// An event at its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SequencedEvent {
+    /// Place of its record in the stream, from 1 and without a gap.
+    pub sequence: u64,
+    /// Time of its record.
+    pub recorded_at: DateTime<Utc>,
+    /// Record as it is shown.
+    pub event: RunEvent,
+}
+
+/// A page of events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEvents {
+    /// Events of the page, in order.
+    pub events: Vec<SequencedEvent>,
+    /// Number of events that there are.
+    pub total: usize,
+}
+
+/// Reads a page. A record without a time has that of the one before it.
+///
+/// # Errors
+/// When the stream cannot be read.
+pub(super) async fn read<S: RunState>(
+    journal: &Journal,
+    stream: &StreamId,
+    state: &S,
+    offset: usize,
+    limit: usize,
+) -> Result<RunEvents, ToolError> {
+    let records = log::read_records::<S>(journal, stream).await?;
+    let total = records.len();
+    let mut recorded_at = state.began_at();
+    let timed = (1..).zip(&records).map(|(sequence, record)| {
+        recorded_at = S::recorded_at(record).unwrap_or(recorded_at);
+        (sequence, recorded_at, record)
+    });
+    let page = timed.skip(offset).take(limit);
+    let events = page.map(|(sequence, recorded_at, record)| SequencedEvent {
+        sequence,
+        recorded_at,
+        event: S::event(record),
+    });
+    Ok(RunEvents { events: events.collect(), total })
+}
