@@ -16,6 +16,8 @@
 mod events;
 mod manager;
 mod table;
+#[cfg(test)]
+mod tests;
 mod timers;
 
 use std::{fmt::Display, future::Future, str::FromStr, sync::Arc, time::Duration};

@@ -80,7 +80,7 @@ impl<G: Saga<State: RunState>> Entity for Manager<G> {
                 self.timers.take_due(now).into_iter().for_each(|id| self.wake(id));
                 if self.swept.elapsed() >= SWEEP_EVERY {
                     self.swept = Instant::now();
-                    // One that was begun between two incarnations was not told of.
+                    // A run that was begun between two incarnations was not told of.
                     self.shared.table.open().into_iter().for_each(|(id, _)| self.look(id));
                     self.sweep();
                 }

@@ -25,7 +25,7 @@ const SECS_A_DAY: u64 = 24 * 60 * 60;
 pub(super) enum KeptRun<G: Saga<State: RunState>> {
     /// Its first record is being written.
     Begins(User),
-    /// It goes on, waits or is given up; or it is over and its last steps are taken.
+    /// Under way, waiting or given up; or over, and its last steps are taken.
     Open(SagaHandle<G>),
     /// Nothing follows.
     Over(G::State),
@@ -283,7 +283,7 @@ impl<G: Saga<State: RunState>> Table<G> {
     }
 }
 
-/// One user's part of a limit.
+/// Part of a limit that a single user may take.
 fn share(limit: usize) -> usize {
     limit.saturating_mul(3).div_ceil(4)
 }
