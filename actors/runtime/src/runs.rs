@@ -15,137 +15,42 @@
 
 mod events;
 mod manager;
+mod shared;
+mod state;
 mod table;
 #[cfg(test)]
 mod tests;
 mod timers;
 
-use std::{fmt::Display, future::Future, str::FromStr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
-use futures::FutureExt;
-use hivekeep_kernel::{
-    Address, CallCx, ErrorCode, Fault, Layer, RestartPolicy, Tier, ToolError, User, codes,
-};
+use hivekeep_kernel::{CallCx, Fault, Layer, RestartPolicy, Tier, ToolError, User, codes};
 use hivekeep_ports::SessionQuotas;
-use hivekeep_store::StreamId;
 use tokio::time::Instant;
 
 use self::{
-    manager::{Manager, Msg},
+    manager::Manager,
+    shared::{Shared, is_over, stream, to_its_end},
     table::{Found, KeptRun, Table},
 };
 use crate::{
-    Child, Daemon, WaiterLimit, Waiters, collection,
-    log::{self, Decision, Log, LogError, Sourced},
-    saga::{Saga, SagaHandle, SagaState, SagaView},
+    Child, Daemon, WaiterLimit, collection,
+    log::{Decision, Log, Sourced},
+    saga::{Saga, SagaHandle, SagaView},
 };
 
 pub use events::{RunEvent, RunEvents, SequencedEvent};
+pub use state::{RunState, RunStatus};
 
+/// Page of a list.
+pub type ListedRuns<G> = Vec<(IdOf<G>, SagaView<G>)>;
 type IdOf<G> = <<G as Saga>::State as RunState>::Id;
 type RecordOf<G> = <<G as Saga>::State as Sourced>::Record;
 
-/// Time limit of a removal, which waits for the last steps of a run that is over.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Margin before the deadline of a call that waits: its answer has to arrive.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Longest time between two words to a call that waits.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-
-/// Stage of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunStatus {
-    /// Begun, and no step is taken.
-    Pending,
-    /// Under way, or waiting.
-    Running,
-    /// Over, with its result.
-    Completed,
-    /// Over without a result, or given up until the daemon's next start.
-    Failed,
-    /// Over, for it was told to end.
-    Cancelled,
-}
-
-impl RunStatus {
-    /// Name for clients.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// True if nothing follows.
-    pub fn is_over(self) -> bool {
-        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
-    }
-}
-
-/// State of a run. Cheap to clone: it is copied for each look.
-pub trait RunState: SagaState {
-    /// Id: the name of its stream and of its actor. Ids sort by age.
-    type Id: Copy + Ord + Display + FromStr + Send + Sync + 'static;
-    /// Noun for errors and `ps`: `execution`.
-    const LABEL: &'static str;
-    /// Code for an id that is unknown, or another user's.
-    const NOT_FOUND: &'static ErrorCode;
-    /// Tool that lists them.
-    const LISTED_BY: &'static str;
-    /// Kind of [`SessionQuotas::allowance`] for how many of a user run at a time.
-    const ALLOWANCE: Option<&'static str> = None;
-
-    /// Stage, as the records tell it.
-    fn status(&self) -> RunStatus;
-
-    /// Owner. An operator's are everybody's.
-    fn user(&self) -> User;
-
-    /// Name that runs are listed by, such as their agent's id.
-    fn group(&self) -> String;
-
-    /// Time of its first record.
-    fn began_at(&self) -> DateTime<Utc>;
-
-    /// Time of its end.
-    fn ended_at(&self) -> Option<DateTime<Utc>>;
-
-    /// Time that ends its wait.
-    fn wakes_at(&self) -> Option<DateTime<Utc>>;
-
-    /// Record that says that the time came; `None` if it waits for none that is over. After it
-    /// something else is due, or another time.
-    fn woken(&self, now: DateTime<Utc>) -> Option<Self::Record>;
-
-    /// Words for whoever waits for its end.
-    fn doing(&self) -> String {
-        self.status().word().to_owned()
-    }
-
-    /// Event that a record is shown as.
-    fn event(record: &Self::Record) -> RunEvent;
-
-    /// Time of a record; `None` for the time of the record before.
-    fn recorded_at(record: &Self::Record) -> Option<DateTime<Utc>>;
-
-    /// Drops, at its end, everything that nobody is shown. It is read again at the daemon's next start.
-    fn rest(&mut self);
-}
-
-impl<G: Saga<State: RunState>> SagaView<G> {
-    /// Stage as it is shown: a run that is given up has failed.
-    pub fn status(&self) -> RunStatus {
-        match self.state.status() {
-            status if status.is_over() => status,
-            _ if self.given_up.is_some() => RunStatus::Failed,
-            status => status,
-        }
-    }
-}
 
 /// Bounds of the runs of one kind.
 #[derive(Debug, Clone, Copy)]
@@ -187,16 +92,6 @@ impl<G: Saga<State: RunState>> Clone for Runs<G> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
-}
-
-/// State that outlives the manager's incarnations.
-struct Shared<G: Saga<State: RunState>> {
-    daemon: Daemon,
-    options: RunOptions,
-    args: G::Args,
-    waiters: Waiters,
-    manager: Address<Msg<IdOf<G>>>,
-    table: Table<G>,
 }
 
 impl<G: Saga<State: RunState>> Runs<G> {
@@ -266,7 +161,7 @@ impl<G: Saga<State: RunState>> Runs<G> {
         caller: RunCaller,
         group: Option<&str>,
         limit: usize,
-    ) -> (Vec<(IdOf<G>, SagaView<G>)>, usize) {
+    ) -> (ListedRuns<G>, usize) {
         self.0.table.list(caller, group, limit)
     }
 
@@ -399,91 +294,4 @@ impl<G: Saga<State: RunState>> Runs<G> {
         let shared = self.0.clone();
         to_its_end(async move { shared.remove(id).await }).await
     }
-}
-
-impl<G: Saga<State: RunState>> Shared<G> {
-    /// Has the manager look whether something is due. One that is being restarted looks at all.
-    fn look(&self, id: IdOf<G>) {
-        let _all_are_looked_at = self.manager.send(Msg::Look(id));
-    }
-
-    /// Writes the first record of a run that was admitted.
-    async fn write(
-        &self,
-        id: IdOf<G>,
-        stream: StreamId,
-        first: RecordOf<G>,
-    ) -> Result<(), ToolError> {
-        let log = Log::<G::State>::of(self.daemon.journal.clone(), stream.clone(), None);
-        let written = match log.decide(|_| Ok::<_, LogError>(Decision::record(first))) {
-            Ok(written) => written.await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = written {
-            self.table.take(id);
-            // The record may be durable all the same, or become so: its removal is written behind it.
-            let undone = self.daemon.journal.forget(&stream).await.is_ok();
-            return Err(unwritten::<G>(error, undone));
-        }
-        let handle =
-            SagaHandle::new(log).ok_or_else(|| ToolError::internal("it was just begun"))?;
-        self.table.open(id, handle);
-        self.look(id);
-        Ok(())
-    }
-
-    async fn remove(&self, id: IdOf<G>) -> Result<bool, ToolError> {
-        let rested = tokio::time::timeout(PATIENCE, self.table.rested(id)).await;
-        rested.map_err(|_| {
-            let message = format!("the {} {id} takes its last steps", G::State::LABEL);
-            ToolError::new(Layer::Actor, codes::BUSY, message)
-                .next("repeat the call soon; nothing was removed")
-                .retry_after(Duration::from_secs(1))
-        })?;
-        match self.table.take(id) {
-            Some(KeptRun::Open(handle)) => {
-                let _gone_with_its_manager = self.manager.send(Msg::Removed(id));
-                handle.forget().await?;
-            }
-            Some(KeptRun::Over(state)) => {
-                let stream = stream::<G>(id)?;
-                if let Err(source) = self.daemon.journal.forget(&stream).await {
-                    self.table.put(id, KeptRun::Over(state));
-                    return Err(LogError::Journal { stream, source }.into());
-                }
-            }
-            Some(KeptRun::Begins(_)) | None => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-/// Does the work to its end, whether or not anybody waits for it.
-async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, ToolError>> + Send + 'static,
-) -> Result<T, ToolError> {
-    let done = tokio::spawn(work.boxed()).await;
-    done.unwrap_or_else(|panic| Err(ToolError::internal(panic.to_string())))
-}
-
-fn stream<G: Saga<State: RunState>>(id: IdOf<G>) -> Result<StreamId, ToolError> {
-    log::stream::<G::State>(id).map_err(|error| ToolError::internal(error.to_string()))
-}
-
-fn unwritten<G: Saga<State: RunState>>(error: LogError, undone: bool) -> ToolError {
-    let told = ToolError::from(error);
-    if undone {
-        return told.next("`hivekeep logs` says more; nothing was begun");
-    }
-    // A second call could be a second run.
-    ToolError { retryable: false, ..told }.next(format!(
-        "whether it was begun is not known: if so the daemon's next start goes on with it, and {} lists it",
-        G::State::LISTED_BY
-    ))
-}
-
-fn is_over<G: Saga<State: RunState>>(id: IdOf<G>) -> ToolError {
-    let message = format!("the {} {id} is over", G::State::LABEL);
-    ToolError::new(Layer::Actor, codes::RUN_OVER, message)
-        .next("begin another; nothing was written")
 }

@@ -7,7 +7,11 @@ use chrono::Utc;
 use hivekeep_kernel::{ChildEnd, Context, Entity, Fault};
 use tokio::time::Instant;
 
-use super::{IdOf, RunState, Shared, stream, timers::Timers};
+use super::{
+    IdOf, RunState,
+    shared::{Shared, stream},
+    timers::Timers,
+};
 use crate::{
     collection::{Collection, CollectionMember, MemberEnd},
     log::{Decision, LogError},

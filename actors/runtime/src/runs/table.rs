@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{Layer, ToolError, User, codes, lock};
 use tokio::sync::watch;
 
-use super::{IdOf, RunCaller, RunOptions, RunState};
+use super::{IdOf, ListedRuns, RunCaller, RunOptions, RunState};
 use crate::{
     log::Log,
     saga::{Saga, SagaHandle, SagaView},
@@ -238,7 +238,7 @@ impl<G: Saga<State: RunState>> Table<G> {
         caller: RunCaller,
         group: Option<&str>,
         limit: usize,
-    ) -> (Vec<(IdOf<G>, SagaView<G>)>, usize) {
+    ) -> (ListedRuns<G>, usize) {
         let runs = lock(&self.runs);
         let is_meant = |state: &G::State| {
             let meant = group.is_none_or(|group| state.group() == group);

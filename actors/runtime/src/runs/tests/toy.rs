@@ -202,6 +202,15 @@ pub(super) struct World {
     pub(super) users: Users,
 }
 
+impl World {
+    fn take_effect(&self, effect: (SessionId, u8)) {
+        let mut done = lock(&self.done);
+        if !done.contains(&effect) {
+            done.push(effect);
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Users {
     pub(super) of_sessions: Mutex<HashMap<SessionId, User>>,
@@ -279,11 +288,7 @@ impl Saga for ErrandSaga {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 let effect = (self.handle.view(|view| view.state.session), step);
-                let mut done = lock(&world.done);
-                if !done.contains(&effect) {
-                    done.push(effect);
-                }
-                drop(done);
+                world.take_effect(effect);
                 self.handle.record(Record::Stepped { step }).await
             }
             Step::Nap => {

@@ -1,0 +1,119 @@
+//! What all handles of the runs and each incarnation of their manager share, and the changes that are done to
+//! their end, whether or not anybody waits.
+
+use std::{future::Future, time::Duration};
+
+use futures::FutureExt;
+use hivekeep_kernel::{Address, Layer, ToolError, codes};
+use hivekeep_store::StreamId;
+
+use super::{
+    IdOf, RecordOf, RunOptions, RunState,
+    manager::Msg,
+    table::{KeptRun, Table},
+};
+use crate::{
+    Daemon, Waiters,
+    log::{self, Decision, Log, LogError},
+    saga::{Saga, SagaHandle},
+};
+
+/// Time limit of a removal, which waits for the last steps of a run that is over.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// State that outlives the manager's incarnations.
+pub(super) struct Shared<G: Saga<State: RunState>> {
+    pub(super) daemon: Daemon,
+    pub(super) options: RunOptions,
+    pub(super) args: G::Args,
+    pub(super) waiters: Waiters,
+    pub(super) manager: Address<Msg<IdOf<G>>>,
+    pub(super) table: Table<G>,
+}
+
+impl<G: Saga<State: RunState>> Shared<G> {
+    /// Has the manager look whether something is due. One that is being restarted looks at all.
+    pub(super) fn look(&self, id: IdOf<G>) {
+        let _all_are_looked_at = self.manager.send(Msg::Look(id));
+    }
+
+    /// Writes the first record of a run that was admitted.
+    pub(super) async fn write(
+        &self,
+        id: IdOf<G>,
+        stream: StreamId,
+        first: RecordOf<G>,
+    ) -> Result<(), ToolError> {
+        let log = Log::<G::State>::of(self.daemon.journal.clone(), stream.clone(), None);
+        let written = match log.decide(|_| Ok::<_, LogError>(Decision::record(first))) {
+            Ok(written) => written.await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            self.table.take(id);
+            // The record may be durable all the same, or become so: its removal is written behind it.
+            let undone = self.daemon.journal.forget(&stream).await.is_ok();
+            return Err(unwritten::<G>(error, undone));
+        }
+        let handle =
+            SagaHandle::new(log).ok_or_else(|| ToolError::internal("it was just begun"))?;
+        self.table.put(id, KeptRun::Open(handle));
+        self.look(id);
+        Ok(())
+    }
+
+    pub(super) async fn remove(&self, id: IdOf<G>) -> Result<bool, ToolError> {
+        let rested = tokio::time::timeout(PATIENCE, self.table.rested(id)).await;
+        rested.map_err(|_| {
+            let message = format!("the {} {id} takes its last steps", G::State::LABEL);
+            ToolError::new(Layer::Actor, codes::BUSY, message)
+                .next("repeat the call soon; nothing was removed")
+                .retry_after(Duration::from_secs(1))
+        })?;
+        match self.table.take(id) {
+            Some(KeptRun::Open(handle)) => {
+                let _gone_with_its_manager = self.manager.send(Msg::Removed(id));
+                handle.forget().await?;
+            }
+            Some(KeptRun::Over(state)) => {
+                let stream = stream::<G>(id)?;
+                if let Err(source) = self.daemon.journal.forget(&stream).await {
+                    self.table.put(id, KeptRun::Over(state));
+                    return Err(LogError::Journal { stream, source }.into());
+                }
+            }
+            Some(KeptRun::Begins(_)) | None => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Does the work to its end, whether or not anybody waits for it.
+pub(super) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ToolError>> + Send + 'static,
+) -> Result<T, ToolError> {
+    let done = tokio::spawn(work.boxed()).await;
+    done.unwrap_or_else(|panic| Err(ToolError::internal(panic.to_string())))
+}
+
+pub(super) fn stream<G: Saga<State: RunState>>(id: IdOf<G>) -> Result<StreamId, ToolError> {
+    log::stream::<G::State>(id).map_err(|error| ToolError::internal(error.to_string()))
+}
+
+fn unwritten<G: Saga<State: RunState>>(error: LogError, undone: bool) -> ToolError {
+    let told = ToolError::from(error);
+    if undone {
+        return told.next("`hivekeep logs` says more; nothing was begun");
+    }
+    // A second call could be a second run.
+    ToolError { retryable: false, ..told }.next(format!(
+        "whether it was begun is not known: if so the daemon's next start goes on with it, and {} lists it",
+        G::State::LISTED_BY
+    ))
+}
+
+pub(super) fn is_over<G: Saga<State: RunState>>(id: IdOf<G>) -> ToolError {
+    let message = format!("the {} {id} is over", G::State::LABEL);
+    ToolError::new(Layer::Actor, codes::RUN_OVER, message)
+        .next("begin another; nothing was written")
+}
