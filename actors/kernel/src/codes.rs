@@ -161,7 +161,7 @@ crate::codes! {
         cause: "Calls with `wait_secs` are repeated before the earlier ones have answered.",
         next: "Wait for one of them to answer, or call without `wait_secs`.",
     }
-    /// As many runs are under way as may be, of one user or of all.
+    /// The number of runs that are under way has reached its limit.
     TOO_MANY_RUNS = "too_many_runs" {
         cause: "Runs that were begun before are not over, or wait; `details.limit` is the bound that is reached.",
         next: "Wait for one to end, or cancel one.",

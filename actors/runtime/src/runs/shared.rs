@@ -1,4 +1,4 @@
-//! What all handles of the runs and each incarnation of their manager share, and the changes that are done to
+//! State that all handles of the runs and each incarnation of their manager share, and the changes that are done to
 //! their end, whether or not anybody waits.
 
 use std::{future::Future, time::Duration};

@@ -81,3 +81,36 @@ impl<Id: Copy + Ord> Timers<Id> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_time_rings_once_and_one_that_is_withdrawn_never() {
+        let mut timers = Timers::new();
+        let (tell, mut rung) = mpsc::channel(100);
+        let alarm = tokio::spawn(timers.alarm(move || tell.try_send(()).expect("few rings")));
+        let soon = |ms| Some(Utc::now() + TimeDelta::milliseconds(ms));
+        timers.set(1, soon(60));
+        timers.set(2, soon(3_600_000));
+        timers.set(3, soon(40));
+        timers.set(2, soon(20));
+        timers.set(3, None);
+        let (mut order, mut rings) = (Vec::new(), 0);
+        while order.len() < 2 {
+            rung.recv().await.expect("it rings");
+            rings += 1;
+            order.extend(timers.take_due(Utc::now()));
+        }
+        assert_eq!(order, [2, 1]);
+        // A change between a ring and its answer may ring once more.
+        assert!(rings <= 7, "{rings}");
+        assert!(timers.sorted.is_empty() && timers.times.is_empty());
+        drop(timers);
+        alarm.await.expect("it ends with them");
+    }
+}

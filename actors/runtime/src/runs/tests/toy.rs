@@ -23,10 +23,10 @@ use crate::{
     saga::{Saga, SagaHandle, SagaState},
 };
 
-/// There is no such errand.
+/// The errand does not exist.
 const ERRAND_NOT_FOUND: &ErrorCode = &ErrorCode {
     name: "errand_not_found",
-    meaning: "There is no such errand.",
+    meaning: "The errand does not exist.",
     cause: "The id is wrong.",
     next_step: "List them.",
 };
@@ -37,6 +37,8 @@ pub(super) struct Plan {
     pub(super) group: String,
     pub(super) nap_ms: Option<i64>,
     pub(super) asks: bool,
+    /// A step is left behind the end.
+    pub(super) sweeps: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +51,7 @@ pub(super) enum Record {
     Word { text: String, at: DateTime<Utc> },
     Cancelled,
     Ended { at: DateTime<Utc> },
+    Swept,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +66,7 @@ pub(super) struct Errand {
     pub(super) word: Option<String>,
     cancelled: bool,
     ended_at: Option<DateTime<Utc>>,
+    swept: bool,
     pub(super) records: usize,
     pub(super) rested: bool,
 }
@@ -96,6 +100,7 @@ impl Sourced for Errand {
             word: None,
             cancelled: false,
             ended_at: None,
+            swept: false,
             records: 1,
             rested: false,
         })
@@ -109,6 +114,7 @@ impl Sourced for Errand {
             Record::Word { text, .. } if self.word.is_none() => self.word = Some(text),
             Record::Cancelled if !self.cancelled => self.cancelled = true,
             Record::Ended { at } if self.ended_at.is_none() => self.ended_at = Some(at),
+            Record::Swept if !self.swept => self.swept = true,
             other => return Err(other),
         }
         self.records += 1;
@@ -173,6 +179,7 @@ impl RunState for Errand {
             Record::Word { text, .. } => ("word", json!({ "text": text })),
             Record::Cancelled => ("cancelled", json!({})),
             Record::Ended { .. } => ("ended", json!({})),
+            Record::Swept => ("swept", json!({})),
         };
         RunEvent { event_type, payload }
     }
@@ -182,7 +189,9 @@ impl RunState for Errand {
             | Record::Woken { at }
             | Record::Word { at, .. }
             | Record::Ended { at } => Some(*at),
-            Record::Stepped { .. } | Record::Naps { .. } | Record::Cancelled => None,
+            Record::Stepped { .. } | Record::Naps { .. } | Record::Cancelled | Record::Swept => {
+                None
+            }
         }
     }
     fn rest(&mut self) {
@@ -195,7 +204,7 @@ impl RunState for Errand {
 pub(super) struct World {
     /// Steps that took effect: each looks before it does anything.
     pub(super) done: Mutex<Vec<(SessionId, u8)>>,
-    /// The second step waits while this is set.
+    /// The second step and the last, behind the end, wait while this is set.
     pub(super) gate: AtomicBool,
     /// Steps panic while this is set.
     pub(super) panics: AtomicBool,
@@ -249,6 +258,7 @@ pub(super) enum Step {
     Go(u8),
     Nap,
     End,
+    Sweep,
 }
 
 impl Saga for ErrandSaga {
@@ -262,7 +272,10 @@ impl Saga for ErrandSaga {
     }
     fn due(state: &Errand, _: &[Step]) -> Vec<Step> {
         match state.steps {
-            _ if state.ended_at.is_some() => Vec::new(),
+            _ if state.ended_at.is_some() => match state.plan.sweeps && !state.swept {
+                true => vec![Step::Sweep],
+                false => Vec::new(),
+            },
             _ if state.cancelled => vec![Step::End],
             1 if state.plan.nap_ms.is_some() && state.until.is_none() => vec![Step::Nap],
             _ if state.naps() || state.asks() => Vec::new(),
@@ -297,6 +310,12 @@ impl Saga for ErrandSaga {
                 self.handle.record(Record::Naps { until }).await
             }
             Step::End => self.handle.record(Record::Ended { at: Utc::now() }).await,
+            Step::Sweep => {
+                while world.gate.load(SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                self.handle.record(Record::Swept).await
+            }
         }
     }
 }
