@@ -134,6 +134,10 @@ id!(
     AgentId, "agent", "agent"
 );
 id!(
+    /// An execution: a run of an agent.
+    ExecutionId, "execution", "exec"
+);
+id!(
     /// A volume: durable storage of a user.
     VolumeId, "volume", "vol"
 );
