@@ -101,10 +101,24 @@ pub fn check(kind: ManifestKind, text: &str) -> Vec<ManifestProblem> {
 /// # Errors
 /// Problems, as [`check`] tells them.
 pub fn read_agent(text: &str, tools: &[&str]) -> Result<AgentManifest, Vec<ManifestProblem>> {
+    agent_of(text, Some(tools))
+}
+
+/// Agent of a text, whatever tools there are.
+///
+/// # Errors
+/// Problems, as [`check`] tells them.
+pub fn parse_agent(text: &str) -> Result<AgentManifest, Vec<ManifestProblem>> {
+    agent_of(text, None)
+}
+
+fn agent_of(text: &str, tools: Option<&[&str]>) -> Result<AgentManifest, Vec<ManifestProblem>> {
     let documents = read(text).map_err(|problem| vec![problem])?;
     let rules = |agent: &AgentManifest, problems: &mut ProblemList<'_>| {
         agent::check(agent, problems);
-        agent::check_tools(agent, tools, problems);
+        if let Some(tools) = tools {
+            agent::check_tools(agent, tools, problems);
+        }
     };
     match single(ManifestKind::Agent, &documents, rules) {
         (Some(agent), found) if found.is_empty() => Ok(agent),

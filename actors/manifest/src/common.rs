@@ -1,7 +1,10 @@
 //! Value objects and expressions that several kinds of manifests share: cron, regular expressions and
 //! JSON Schemas are texts, which are checked here.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use croner::parser::{CronParser, Seconds, Year};
 use hivekeep_runtime::json_schema::check_schema;
@@ -36,6 +39,28 @@ pub enum TimeSpan {
     Secs(u64),
     /// With a unit, such as `30s` or `5m`; digits alone are seconds.
     Text(#[schemars(regex(pattern = r"^[0-9]{1,12}(ms|s|m|h|d)?$"))] String),
+}
+
+impl TimeSpan {
+    /// Length of the span; `None` for a text that is not one.
+    pub fn duration(&self) -> Option<Duration> {
+        let text = match self {
+            Self::Secs(secs) => return Some(Duration::from_secs(*secs)),
+            Self::Text(text) => text,
+        };
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let number: u64 = number.parse().ok()?;
+        let each = match unit {
+            "ms" => return Some(Duration::from_millis(number)),
+            "" | "s" => 1,
+            "m" => 60,
+            "h" => 60 * 60,
+            "d" => 24 * 60 * 60,
+            _ => return None,
+        };
+        Some(Duration::from_secs(number.saturating_mul(each)))
+    }
 }
 
 /// Size: bytes, or a number with `K`, `M`, `G`, `T`, or `Ki`, `Mi`, `Gi`, `Ti`.

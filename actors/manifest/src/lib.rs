@@ -17,7 +17,7 @@ mod problems;
 pub mod workflow;
 mod yaml;
 
-pub use check::{ManifestKind, check, read_agent, schema};
+pub use check::{ManifestKind, check, parse_agent, read_agent, schema};
 pub use problems::MAX_PROBLEMS;
 pub use yaml::MAX_TEXT_BYTES;
 
