@@ -51,9 +51,6 @@ macro_rules! families {
             /// Discovery: tools about tools.
             #[cfg(feature = "full")]
             discovery: hivekeep_discovery::DiscoveryFamily,
-            /// Agents: how many manifests a user keeps.
-            #[cfg(feature = "full")]
-            agent: hivekeep_agent::AgentFamily,
             /// Conversations: questions to people, modes, documents.
             #[cfg(feature = "full")]
             conversation: hivekeep_conversation::ConversationFamily,
@@ -66,6 +63,9 @@ macro_rules! families {
             /// Language models: providers, aliases and budgets.
             #[cfg(feature = "full")]
             model: hivekeep_model::ModelFamily,
+            /// Agents: how many manifests a user keeps, how many executions run, and their bounds.
+            #[cfg(feature = "full")]
+            agent: hivekeep_agent::AgentFamily,
             /// Ingestions of folders into collections, and retrieval from them.
             #[cfg(feature = "full")]
             ingest: hivekeep_ingest::IngestFamily,

@@ -33,8 +33,13 @@ fn a_client_of_2025_attaches_lists_and_calls_and_hears_nothing_but_the_protocol(
     let tools = listed["result"]["tools"].as_array().expect("tools").clone();
     let mut whole = home.json(&["tools", "--json"]);
     // The command line is an operator's.
-    let operators =
-        ["source_list", "aegis.agent.create", "aegis.agent.update", "aegis.agent.delete"];
+    let operators = [
+        "source_list",
+        "aegis.agent.create",
+        "aegis.agent.update",
+        "aegis.agent.delete",
+        "aegis.task.remove",
+    ];
     let theirs = |tool: &Value| operators.iter().any(|name| tool["name"] == *name);
     whole.as_array_mut().expect("a list").retain(|tool| !theirs(tool));
     for tool in whole.as_array_mut().expect("a list") {

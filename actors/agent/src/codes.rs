@@ -1,9 +1,69 @@
-//! Error codes of agents, and of the registry that keeps their manifests.
+//! Error codes of agents and their executions, and of the registry that keeps their manifests.
 
 hivekeep_kernel::codes! {
     /// There is no such agent.
     AGENT_NOT_FOUND = "agent_not_found" {
         cause: "The id or name is wrong, the agent was deleted, or it is another user's.",
         next: "`aegis.agent.list` shows those that you can use.",
+    }
+    /// There is no such execution.
+    EXECUTION_NOT_FOUND = "execution_not_found" {
+        cause: "The id is wrong, the execution was removed or is forgotten by age, or it is another user's.",
+        next: "`aegis.task.list` shows yours.",
+    }
+    /// The execution stands still until the daemon's next start.
+    EXECUTION_GIVEN_UP = "execution_given_up" {
+        cause: "It failed again and again for a reason that is the daemon's, as a journal that cannot be written.",
+        next: "Look at `hivekeep logs`, and restart the daemon: it goes on from its records.",
+    }
+    /// The agent's manifest has a field that nothing obeys yet.
+    AGENT_FIELD_UNSUPPORTED = "agent_field_unsupported" {
+        cause: "Manifests are kept whole; what an execution would have to pass over is refused instead.",
+        next: "`details.fields` names each with what to do instead; deploy the agent with a higher version.",
+    }
+    /// The prompt of an agent cannot be made of its template.
+    AGENT_PROMPT_INVALID = "agent_prompt_invalid" {
+        cause: "The template names what there is not, is not closed, or becomes too large.",
+        next: "Mend `spec.task.prompt_template` as the message says; names are instruction, intent, input, context, iteration_number, previous_error, agent.",
+    }
+    /// The input does not fit the agent.
+    INPUT_INVALID = "input_invalid" {
+        cause: "It breaks the agent's `input_schema`, or has a key that the manifest always gives.",
+        next: "`details.problems` names what is wrong; `aegis.agent.export` shows the schema.",
+    }
+    /// The model asked for a tool that the agent does not have.
+    AGENT_TOOL_UNKNOWN = "agent_tool_unknown" {
+        cause: "The model made the name up, or the session that asked for the execution may not call the tool.",
+        next: "The model is told. Name the tool in `spec.tools`, if the agent is to have it.",
+    }
+    /// The model withheld its answer.
+    MODEL_REFUSED = "model_refused" {
+        cause: "The provider's filter stopped it.",
+        next: "Read the last output, and ask otherwise.",
+    }
+    /// The answer of the model was cut short.
+    ANSWER_CUT_SHORT = "answer_cut_short" {
+        cause: "It was longer than `max_output_tokens` of the model.",
+        next: "Raise the bound of the model, or ask for less.",
+    }
+    /// The model asked for nothing but calls that cannot be made.
+    CALLS_UNUSABLE = "calls_unusable" {
+        cause: "Three turns in a row had unknown tools, tools that are denied or arguments that do not fit.",
+        next: "`aegis.task.logs` shows them; give the agent the tools, or use a model that calls tools well.",
+    }
+    /// The iteration had as many turns as it may.
+    TURNS_EXHAUSTED = "turns_exhausted" {
+        cause: "The model asked for calls until `agent.max_turns`.",
+        next: "Ask for less, or have the operator raise the bound.",
+    }
+    /// The execution used as many tokens as it may.
+    TOKENS_EXHAUSTED = "tokens_exhausted" {
+        cause: "Each turn reads the whole conversation; together they reached `agent.max_tokens`.",
+        next: "Ask for less, or have the operator raise the bound.",
+    }
+    /// The execution or its iteration took too long.
+    TIME_EXHAUSTED = "time_exhausted" {
+        cause: "`spec.execution.iteration_timeout` or `spec.security.resources.timeout` is over; time without a running daemon does not count.",
+        next: "Ask for less, or raise the bound that the message names.",
     }
 }

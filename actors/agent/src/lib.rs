@@ -1,25 +1,31 @@
-//! Agents: manifests that users and operators deploy, with every version.
+//! Agents: manifests that users and operators deploy, with every version, and executions of them.
 //!
-//! The texts are checked by `hivekeep-manifest` and kept by `hivekeep-manifest-registry`; here are the tools.
-//! Nothing runs an agent yet.
+//! ```text
+//! agents                     the tools, and the registry of manifests
+//! executions ─ execution*    durable runs: turns of a model, and the calls that it asks for
+//! ```
+//! The texts are checked by `hivekeep-manifest` and kept by `hivekeep-manifest-registry`; runs are begun, kept and
+//! gone on with by [`hivekeep_runtime::runs`].
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod codes;
+mod execution;
+mod tasks;
 mod tools;
 
 use std::sync::Arc;
 
 use hivekeep_kernel::{AgentId, ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
 use hivekeep_manifest::agent::AgentManifest;
-use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest, RegistryLimits};
+use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest};
 use hivekeep_runtime::{Daemon, Family, FamilyOptions, Mounted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use tools::AgentService;
 
-/// Limits of each user's agents, and of those that the operators keep for everybody.
+/// Limits of each user's agents, of those that the operators keep for everybody, and of executions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -29,11 +35,33 @@ pub struct Options {
     /// Size of all versions of all manifests, held in memory. A version counts for at least 4 KiB.
     #[schemars(range(min = 1))]
     pub max_manifests_mb: usize,
+    /// Executions that run at a time, at most three quarters of them one user's; a user's tier may allow fewer
+    /// (`executions`). One more is refused.
+    #[schemars(range(min = 1))]
+    pub max_running: usize,
+    /// Turns of an iteration: requests to the model.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_turns: usize,
+    /// Tokens of an execution, read and written. The turn that exceeds them is its last.
+    #[schemars(range(min = 1))]
+    pub max_tokens: u64,
+    /// Executions that are over and kept.
+    pub kept: usize,
+    /// Days that an execution is kept after its end.
+    pub kept_days: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_agents: 500, max_manifests_mb: 16 }
+        Self {
+            max_agents: 500,
+            max_manifests_mb: 16,
+            max_running: 16,
+            max_turns: 100,
+            max_tokens: 2_000_000,
+            kept: 1_000,
+            kept_days: 30,
+        }
     }
 }
 
@@ -80,8 +108,9 @@ impl RegisteredManifest for DeployedAgent {
     }
 }
 
-/// Family of the agent tools; one actor below the root. Needs the daemon's port
-/// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue).
+/// Family of the tools of agents and of their executions; two actors below the root. Needs the ports
+/// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue), [`Models`](hivekeep_ports::Models) and
+/// [`ChildSessions`](hivekeep_ports::ChildSessions), and the limit of calls that wait.
 pub struct AgentFamily;
 
 impl Family for AgentFamily {
@@ -89,12 +118,14 @@ impl Family for AgentFamily {
 
     const INSTRUCTIONS: &'static str = "\
 - aegis.agent.search finds an agent for a task, aegis.agent.list shows all, aegis.agent.export gives a \
-manifest back; aegis.agent.create and aegis.agent.update deploy one.";
+manifest back; aegis.agent.create and aegis.agent.update deploy one.
+- aegis.task.execute runs an agent, aegis.task.wait waits for its result; an execution goes on without you.";
 
-    const HOLDS: &'static [&'static str] = &[DeployedAgent::HELD];
+    const HOLDS: &'static [&'static str] = &[DeployedAgent::HELD, execution::state::HELD];
 
     fn tools() -> Vec<&'static ToolInfo> {
-        tools::FAMILY.rows.iter().map(|row| &row.0).collect()
+        let groups = [&tools::FAMILY, &tasks::AGENT_FAMILY, &tasks::FAMILY];
+        groups.into_iter().flat_map(|group| group.rows.iter().map(|row| &row.0)).collect()
     }
 
     fn codes() -> Vec<&'static ErrorCode> {
@@ -102,13 +133,11 @@ manifest back; aegis.agent.create and aegis.agent.update deploy one.";
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        let limits = RegistryLimits {
-            names: options.max_agents,
-            bytes: options.max_manifests_mb.saturating_mul(1024 * 1024),
-        };
-        let service = Arc::new(AgentService::open(daemon, limits).await?);
+        let (service, executions) = AgentService::open(daemon, options).await?;
         let address = daemon.address("agents", RestartPolicy::ENTITY);
-        Ok(Mounted::default().serving::<ServiceActor<AgentService>>(&address, service))
+        let mut mounted = Mounted::default();
+        mounted.children.push(executions);
+        Ok(mounted.serving::<ServiceActor<AgentService>>(&address, Arc::new(service)))
     }
 }
 

@@ -1,21 +1,24 @@
 //! The tools of agents over a real journal, for two users and an operator.
 
 mod corpus;
+mod fakes;
+mod tasks;
 
 use std::sync::Arc;
 
 use hivekeep_kernel::{
     Progress, SessionId, ToolCall, ToolError, ToolInfo, ToolSpec, User, view::ToolView,
 };
-use hivekeep_ports::LateTools;
+use hivekeep_ports::{ChildSessions, LateTools, Models};
 use hivekeep_runtime::{
-    Family,
+    Family, WaiterLimit,
     tool_catalogue::{CataloguedTool, ToolCatalogue},
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices, context};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Duration};
 
+use self::fakes::{FakeChildren, FakeModels};
 use crate::{AgentFamily, Options};
 
 /// Catalogue of tools that are names alone.
@@ -40,18 +43,27 @@ fn named(names: impl IntoIterator<Item = String>) -> Named {
 struct Stage {
     rig: Rig<AgentFamily>,
     other: SessionId,
+    models: FakeModels,
+    children: FakeChildren,
 }
 
 impl Stage {
     async fn new(tools: impl IntoIterator<Item = String>) -> Self {
         let (other, catalogue) = (SessionId::new(), Arc::new(named(tools)));
         let users = FakeUsers::all(User::Uid(0)).and(other, User::Uid(1));
+        let (models, children) = (FakeModels::default(), FakeChildren::default());
+        let (all_models, all_children) = (models.clone(), children.clone());
         let services = RigServices {
             sessions: Arc::new(users.allowed(User::Uid(1), "agents", 1)),
             tools: Arc::new(LateTools::default()),
-            offer: Arc::new(move |ports| ports.offer::<dyn ToolCatalogue>(catalogue.clone())),
+            offer: Arc::new(move |ports| {
+                ports.offer::<dyn ToolCatalogue>(catalogue.clone());
+                ports.offer::<dyn Models>(Arc::new(all_models.clone()));
+                ports.offer::<dyn ChildSessions>(Arc::new(all_children.clone()));
+                ports.offer(WaiterLimit::new(64, 64));
+            }),
         };
-        Self { rig: Rig::new(Options::default(), services).await, other }
+        Self { rig: Rig::new(Options::default(), services).await, other, models, children }
     }
 
     async fn usual() -> Self {
@@ -65,7 +77,10 @@ impl Stage {
         tool: &str,
         args: Value,
     ) -> Result<Value, ToolError> {
-        let tool = format!("aegis.agent.{tool}");
+        let tool = match tool.contains('.') {
+            true => tool.to_owned(),
+            false => format!("aegis.agent.{tool}"),
+        };
         let (info, target): (&'static ToolInfo, _) = self.rig.route(&tool, &args).expect("known");
         let limit = Duration::from_secs(60);
         let mut cx = context(session, info.spec.name, limit, Progress::default());

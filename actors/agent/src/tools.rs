@@ -1,6 +1,6 @@
 //! The tools of agents.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{
     AgentId, CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, User, tools,
@@ -10,13 +10,21 @@ use hivekeep_manifest_registry::{
     DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, RegistryCaller,
     RegistryLimits, check_tenant, codes,
 };
-use hivekeep_ports::{ManifestProblem, SessionQuotas, Tools};
-use hivekeep_runtime::{Daemon, tool_catalogue::ToolCatalogue};
+use hivekeep_ports::{ChildSessions, ManifestProblem, Models, SessionQuotas, Tools};
+use hivekeep_runtime::{
+    Child, Daemon,
+    runs::{RunOptions, Runs},
+    tool_catalogue::ToolCatalogue,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::DeployedAgent;
+use crate::{
+    DeployedAgent, Options,
+    execution::{ExecutionSaga, ExecutionShared},
+    tasks,
+};
 
 type Answer<T> = Result<T, ToolError>;
 
@@ -232,29 +240,68 @@ tools! { pub(crate) FAMILY: "agents" for service AgentService, singleton agents;
     };
 }
 
-/// Agents of all users.
+/// Agents of all users, and their executions.
 pub(crate) struct AgentService {
-    agents: ManifestRegistry<DeployedAgent>,
+    pub(crate) agents: ManifestRegistry<DeployedAgent>,
+    pub(crate) runs: Runs<ExecutionSaga>,
+    pub(crate) models: Arc<dyn Models>,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
+    pub(crate) options: Options,
     catalogue: Arc<dyn ToolCatalogue>,
-    sessions: Arc<dyn SessionQuotas>,
     calls: Arc<dyn Tools>,
 }
 
 impl Service for AgentService {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&FAMILY];
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] =
+        &[&FAMILY, &tasks::AGENT_FAMILY, &tasks::FAMILY];
 }
 
 impl AgentService {
-    pub(crate) async fn open(daemon: &Daemon, limits: RegistryLimits) -> Answer<Self> {
-        Ok(Self {
-            agents: ManifestRegistry::open(daemon, limits).await?,
-            catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
+    /// Opens what is kept; the child goes on with the executions.
+    pub(crate) async fn open(daemon: &Daemon, options: Options) -> Answer<(Self, Child)> {
+        let limits = RegistryLimits {
+            names: options.max_agents,
+            bytes: options.max_manifests_mb.saturating_mul(1024 * 1024),
+        };
+        let agents = ManifestRegistry::open(daemon, limits).await?;
+        let models = daemon.ports.need::<dyn Models>()?;
+        let shared = Arc::new(ExecutionShared {
+            models: models.clone(),
+            children: daemon.ports.need::<dyn ChildSessions>()?,
+            closing: daemon.closing.clone(),
+        });
+        let kept = RunOptions {
+            max_running: options.max_running,
+            kept: options.kept,
+            kept_days: options.kept_days,
+        };
+        let (runs, child) = Runs::open(daemon, "executions", kept, shared).await?;
+        let service = Self {
+            agents,
+            runs,
+            models,
             sessions: daemon.sessions.clone(),
+            options,
+            catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),
-        })
+        };
+        Ok((service, child))
     }
 
-    fn caller(&self, cx: &CallCx) -> Answer<RegistryCaller> {
+    /// Declared names of tools, without those that a call's attachment is not shown.
+    pub(crate) fn shown(&self, cx: &CallCx, names: &BTreeSet<String>) -> BTreeSet<String> {
+        let plain = |name: &str| name.replace('.', "_");
+        let asked: BTreeSet<_> = names.iter().map(|name| plain(name)).collect();
+        let all = self.catalogue.tools();
+        let shown = all.iter().map(|tool| tool.spec).filter(|spec| cx.view.shows(spec));
+        shown
+            .map(|spec| spec.name)
+            .filter(|name| asked.contains(&plain(name)))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    pub(crate) fn caller(&self, cx: &CallCx) -> Answer<RegistryCaller> {
         RegistryCaller::of(cx, &*self.sessions)
     }
 
@@ -346,7 +393,7 @@ fn row(id: AgentId, entry: &ManifestEntry<DeployedAgent>) -> AgentRow {
 }
 
 /// Refusal of a manifest: its first problem, and all of them as `aegis.schema.validate` has them.
-fn invalid(problems: &[ManifestProblem]) -> ToolError {
+pub(crate) fn invalid(problems: &[ManifestProblem]) -> ToolError {
     let first = problems.first().map(ToString::to_string).unwrap_or_default();
     let message = match problems.len() {
         0 | 1 => first,

@@ -7,7 +7,7 @@ use std::{
 use hivekeep_manifest::{ManifestKind, check, read_agent};
 use serde_json::json;
 
-use super::Stage;
+use super::{Stage, fakes::says};
 
 /// Names a folder of published manifests, which are not ours to keep here. A daemon would take it for a key of its
 /// configuration, so it is set for this crate's tests alone.
@@ -32,7 +32,8 @@ fn named_by(text: &str) -> impl Iterator<Item = String> {
     problems.filter_map(move |problem| tool(&problem.message))
 }
 
-/// Each published manifest is taken and given back as it was, or refused at fields that are named.
+/// Each published manifest is taken and given back as it was, or refused at fields that are named; of those that are
+/// taken each agent is run, or refused by the names of what nothing obeys.
 #[tokio::test]
 async fn published_manifests_are_kept_as_they_are_or_refused_by_field() {
     let Some(folder) = std::env::var_os(CORPUS) else {
@@ -46,7 +47,8 @@ async fn published_manifests_are_kept_as_they_are_or_refused_by_field() {
     let texts: Vec<_> = paths.iter().map(read).collect();
     let tools: BTreeSet<_> = texts.iter().flat_map(|text| named_by(text)).collect();
     let stage = Stage::new(tools).await;
-    let (mut taken, mut unnamed) = (0, Vec::new());
+    stage.models.answer(|_| says("Done.", &[]));
+    let (mut taken, mut run, mut unnamed) = (0, 0, Vec::new());
     for (path, text) in paths.iter().zip(&texts) {
         let is_workflow = text.lines().any(|line| line.starts_with("kind: Workflow"));
         let kind = if is_workflow { ManifestKind::Workflow } else { ManifestKind::Agent };
@@ -64,7 +66,20 @@ async fn published_manifests_are_kept_as_they_are_or_refused_by_field() {
         let asked = json!({ "name": made["agent_id"], "version": made["version"] });
         let exported = stage.as_operator("export", asked).await.expect("it is there");
         assert_eq!(exported["manifest_yaml"], **text, "{path:?}");
+        let asked = json!({ "agent_id": made["agent_id"], "intent": "Do it." });
+        match stage.call("aegis.task.execute", asked).await {
+            Ok(started) => {
+                let id = started["execution_id"].as_str().expect("an id");
+                assert_eq!(stage.end(id).await["status"], "completed", "{path:?}");
+                run += 1;
+            }
+            Err(refused) if refused.code == "input_invalid" => {}
+            Err(refused) => {
+                assert_eq!(refused.code, "agent_field_unsupported", "{path:?}: {refused}");
+                assert_ne!(refused.details["fields"], json!([]), "{path:?}");
+            }
+        }
     }
-    println!("{taken} of {} manifests are taken", paths.len());
+    println!("{taken} of {} manifests are taken, {run} agents of them run", paths.len());
     assert!(unnamed.is_empty(), "{}", unnamed.join("\n"));
 }

@@ -1,0 +1,295 @@
+//! An execution of an agent: a durable run of turns of a model, and of the calls that it asks for.
+//!
+//! ```text
+//! open a session ─▶ prompt ─▶ turn ─▶ calls ─▶ turn … ─▶ the model is done ─▶ end the session
+//!                     ▲                         │
+//!                     └──── iteration failed ◀──┴── a bound, an answer that is of no use
+//! ```
+//! [`ExecutionState`] is moved by records alone, and says what is due. A turn whose answer is not recorded is asked
+//! again, for nothing of it was kept. A call is made once: where the daemon ended during one whose tool is not
+//! repeatable, that is its result. Calls go through the dispatcher in a session of the execution's own, which can do
+//! nothing that the session could not which asked for it.
+
+mod call;
+mod events;
+pub(crate) mod plan;
+pub(crate) mod state;
+mod template;
+mod turn;
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{Layer, SessionId, ToolError, codes};
+use hivekeep_ports::{ChildSession, ChildSessions, Models};
+use hivekeep_runtime::{
+    log::{Decision, LogError},
+    saga::{Saga, SagaHandle},
+};
+use tokio_util::sync::CancellationToken;
+
+use state::{CallKey, Conclusion, ExecutionEnd, ExecutionState, Record};
+
+/// Most calls of one turn that run at a time.
+const CALLS_AT_ONCE: usize = 8;
+/// Number of attempts at what is refused for the moment, with longer and longer pauses: half a minute.
+const ATTEMPTS: u32 = 7;
+/// First of these pauses.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Time limit of the end of a session.
+const CLOSING: Duration = Duration::from_secs(60);
+
+/// Ports that all executions share.
+pub(crate) struct ExecutionShared {
+    pub(crate) models: Arc<dyn Models>,
+    pub(crate) children: Arc<dyn ChildSessions>,
+    /// Fires when an ordered stop of the daemon begins.
+    pub(crate) closing: CancellationToken,
+}
+
+/// A step of an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExecutionStep {
+    /// Opens the execution's session.
+    Open,
+    /// Begins an iteration.
+    Prompt,
+    /// Asks the model.
+    Turn,
+    /// Makes a call that the model asks for.
+    Call(CallKey),
+    /// Records what the last turn comes to.
+    Conclude,
+    /// Ends the execution's session.
+    Close,
+}
+
+/// Incarnation of an execution.
+pub(crate) struct ExecutionSaga {
+    shared: Arc<ExecutionShared>,
+    handle: SagaHandle<Self>,
+    clock: ActiveClock,
+    /// Calls that an incarnation before this one may have begun.
+    doubtful: Vec<CallKey>,
+}
+
+/// Clock that stands still while the daemon does not run.
+#[derive(Debug, Clone, Copy)]
+struct ActiveClock {
+    paused_at: DateTime<Utc>,
+    resumed_at: DateTime<Utc>,
+}
+
+impl ActiveClock {
+    /// Time since a record, without that between the last record of the incarnation before and this one.
+    fn since(self, at: DateTime<Utc>, now: DateTime<Utc>) -> Duration {
+        let before = self.paused_at.max(at) - at;
+        let after = now - self.resumed_at.max(at);
+        (before.max(Default::default()) + after.max(Default::default()))
+            .to_std()
+            .unwrap_or_default()
+    }
+}
+
+impl Saga for ExecutionSaga {
+    type State = ExecutionState;
+    type Step = ExecutionStep;
+    type Live = ();
+    type Args = Arc<ExecutionShared>;
+
+    fn resume(shared: Arc<ExecutionShared>, handle: SagaHandle<Self>) -> Self {
+        let state = handle.state();
+        let clock = ActiveClock { paused_at: state.last_at, resumed_at: Utc::now() };
+        let doubtful = state.due().into_iter().filter_map(|step| match step {
+            ExecutionStep::Call(key) => Some(key),
+            _ => None,
+        });
+        let doubtful = doubtful.collect();
+        Self { shared, handle, clock, doubtful }
+    }
+
+    fn due(state: &ExecutionState, running: &[ExecutionStep]) -> Vec<ExecutionStep> {
+        let due = state.due();
+        // Steps that run come to their ends first.
+        let last = due == [ExecutionStep::Close] && running.iter().any(|step| !due.contains(step));
+        if last { Vec::new() } else { due }
+    }
+
+    fn parallel(_: &ExecutionState) -> usize {
+        CALLS_AT_ONCE
+    }
+
+    /// A turn may be dropped: nothing of an answer is kept that is not whole.
+    fn interruptible(step: ExecutionStep) -> bool {
+        step == ExecutionStep::Turn
+    }
+
+    async fn step(&self, step: ExecutionStep) -> Result<(), LogError> {
+        match step {
+            ExecutionStep::Open => self.open().await,
+            ExecutionStep::Prompt => self.prompt().await,
+            ExecutionStep::Turn => self.turn().await,
+            ExecutionStep::Call(key) => self.call(key).await,
+            ExecutionStep::Conclude => self.conclude().await,
+            ExecutionStep::Close => self.close().await,
+        }
+    }
+}
+
+impl ExecutionSaga {
+    async fn open(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let plan = &state.begun.plan;
+        let child = || ChildSession {
+            parent: state.begun.session,
+            name: state.begun.id.to_string(),
+            agent: Some(plan.agent.clone()),
+            context: plan.security_context.clone(),
+            tools: plan.tools.clone(),
+        };
+        let cancelled = self.handle.cancelled();
+        match repeated(cancelled, || self.shared.children.open(child())).await {
+            Ok(session) => self.handle.record(Record::Opened { session, at: Utc::now() }).await,
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn prompt(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let iteration = state.iterations.len();
+        let failed = state.last_error().map(ToolError::to_text);
+        match state.begun.plan.prompt(iteration + 1, failed.as_deref()) {
+            Ok(text) => {
+                self.handle.record(Record::Prompted { iteration, text, at: Utc::now() }).await
+            }
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn conclude(&self) -> Result<(), LogError> {
+        match self.handle.state().conclusion() {
+            Some(Conclusion::Ends(end)) => {
+                self.handle.record(Record::Ended { end, at: Utc::now() }).await
+            }
+            Some(Conclusion::Fails(error)) => self.fail_iteration(error).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn close(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        if let Some(session) = state.child {
+            let never = CancellationToken::new();
+            let end = || self.shared.children.end(session);
+            let ended = tokio::time::timeout(CLOSING, repeated(&never, end)).await;
+            let error = match ended {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error),
+                Err(_) => Some(ToolError::deadline(Layer::Session, CLOSING.as_secs())),
+            };
+            if let Some(error) = error {
+                self.unless_closing().await;
+                tracing::warn!(execution = %state.begun.id, %error, "its session did not end");
+            }
+        }
+        self.handle.record(Record::Closed { at: Utc::now() }).await
+    }
+
+    /// Records that the execution failed.
+    async fn fail(&self, error: ToolError) -> Result<(), LogError> {
+        self.unless_closing().await;
+        let end = ExecutionEnd::Failed { error: Box::new(error) };
+        self.handle.record(Record::Ended { end, at: Utc::now() }).await
+    }
+
+    /// Records that an iteration failed, and the execution with it unless another iteration is left.
+    async fn fail_iteration(&self, error: ToolError) -> Result<(), LogError> {
+        let decide = |state: &ExecutionState| {
+            let (number, at) = (state.iterations.len(), Utc::now());
+            let Some(iteration) = number.checked_sub(1) else { return Ok(Decision::nothing()) };
+            let error = Box::new(error);
+            let failed = Record::IterationFailed { iteration, error: error.clone(), at };
+            let failed = Decision::record(failed);
+            if number < state.begun.plan.limits.iterations {
+                return Ok(failed);
+            }
+            Ok(failed.and(Record::Ended { end: ExecutionEnd::Failed { error }, at }))
+        };
+        self.handle.decide::<LogError>(decide).await
+    }
+
+    /// Time that is left of the execution and of its iteration.
+    ///
+    /// # Errors
+    /// `time_exhausted`: true if the execution has none, false if only the iteration has none.
+    fn left(&self, state: &ExecutionState) -> Result<Duration, (bool, ToolError)> {
+        let (limits, now) = (&state.begun.plan.limits, Utc::now());
+        let left = |most_ms: u64, at| {
+            Duration::from_millis(most_ms).saturating_sub(self.clock.since(at, now))
+        };
+        let whole = left(limits.whole_ms, state.begun.at);
+        let begun = state.iteration().map_or(state.begun.at, |iteration| iteration.at);
+        let iteration = left(limits.iteration_ms, begun);
+        let over = |whole: bool, most_ms: u64, what: &str, field: &str| {
+            let message = format!("the {what} took longer than {} s", most_ms.div_ceil(1_000));
+            let error = ToolError::new(Layer::Actor, crate::codes::TIME_EXHAUSTED, message);
+            (whole, error.next(format!("ask for less, or raise `{field}` of the manifest")))
+        };
+        if whole.is_zero() {
+            let field = "spec.security.resources.timeout";
+            return Err(over(true, limits.whole_ms, "execution", field));
+        }
+        if iteration.is_zero() {
+            let field = "spec.execution.iteration_timeout";
+            return Err(over(false, limits.iteration_ms, "iteration", field));
+        }
+        Ok(whole.min(iteration))
+    }
+
+    /// Records that the time is over.
+    async fn out_of_time(&self, (whole, error): (bool, ToolError)) -> Result<(), LogError> {
+        if whole { self.fail(error).await } else { self.fail_iteration(error).await }
+    }
+
+    /// Own session of the execution. Legal once it is opened.
+    fn child(state: &ExecutionState) -> SessionId {
+        state.child.expect("steps behind the first have a session")
+    }
+
+    /// Never returns once the daemon stops: failures from then on say nothing of the execution, and the next start
+    /// goes on from the records.
+    async fn unless_closing(&self) {
+        if self.shared.closing.is_cancelled() {
+            pending().await
+        }
+    }
+}
+
+/// Repeats what is refused for the moment and has done nothing, some times; no longer when it is cancelled.
+async fn repeated<T, F: Future<Output = Result<T, ToolError>>>(
+    cancel: &CancellationToken,
+    work: impl Fn() -> F,
+) -> Result<T, ToolError> {
+    let mut pause = PAUSE;
+    for _ in 1..ATTEMPTS {
+        match work().await {
+            Err(error) if is_passing(&error) => {
+                let asked = error.retry_after_ms.map(Duration::from_millis).unwrap_or_default();
+                let pausing = tokio::time::sleep(pause.max(asked));
+                if cancel.run_until_cancelled(pausing).await.is_none() {
+                    return Err(error);
+                }
+                pause *= 2;
+            }
+            outcome => return outcome,
+        }
+    }
+    work().await
+}
+
+/// True for a refusal that passes, of work that has not begun.
+fn is_passing(error: &ToolError) -> bool {
+    let before = matches!(error.layer, Layer::Rate | Layer::Admission);
+    let unknown = error.details.get("outcome").is_some_and(|it| it == "unknown");
+    error.retryable && (before || error.is(codes::ACTOR_UNAVAILABLE) && !unknown)
+}

@@ -1,0 +1,73 @@
+//! Events of an execution: its records as clients are shown them, one for each.
+
+use hivekeep_runtime::runs::RunEvent;
+use serde_json::{Value, json};
+
+use super::state::{CallEnd, ExecutionBegun, ExecutionEnd, Record, TurnAnswer};
+
+/// Event that a record is shown as.
+pub(super) fn event(record: &Record) -> RunEvent {
+    let (event_type, payload) = match record {
+        Record::Begun(begun) => ("execution_started", started(begun)),
+        Record::Opened { session, .. } => ("session_opened", json!({ "session_id": session })),
+        Record::Prompted { iteration, text, .. } => {
+            ("iteration_started", json!({ "iteration": iteration + 1, "prompt": text }))
+        }
+        Record::Answered { iteration, turn, answer, .. } => {
+            ("llm_interaction", interaction(*iteration, *turn, answer))
+        }
+        Record::Called { key: (iteration, turn, call), name, result, .. } => {
+            let at = json!({
+                "iteration": iteration + 1, "turn": turn + 1, "call": call + 1, "name": name,
+            });
+            called(at, result)
+        }
+        Record::IterationFailed { iteration, error, .. } => {
+            ("iteration_failed", json!({ "iteration": iteration + 1, "error": error }))
+        }
+        Record::Ended { end: ExecutionEnd::Completed { output }, .. } => {
+            ("execution_completed", json!({ "output": output }))
+        }
+        Record::Ended { end: ExecutionEnd::Failed { error }, .. } => {
+            ("execution_failed", json!({ "error": error }))
+        }
+        Record::Ended { end: ExecutionEnd::Cancelled, .. } | Record::Cancelled { .. } => {
+            ("execution_cancelled", json!({}))
+        }
+        Record::Closed { .. } => ("session_closed", json!({})),
+    };
+    RunEvent { event_type, payload }
+}
+
+fn started(begun: &ExecutionBegun) -> Value {
+    let plan = &begun.plan;
+    json!({
+        "agent_id": plan.agent_id, "agent": plan.agent, "version": plan.version,
+        "intent": plan.intent, "input": plan.input, "model": plan.model, "tools": plan.tools,
+    })
+}
+
+fn interaction(iteration: usize, turn: usize, answer: &TurnAnswer) -> Value {
+    let calls =
+        answer.calls.iter().map(|call| json!({ "name": call.name, "arguments": call.arguments }));
+    json!({
+        "iteration": iteration + 1, "turn": turn + 1, "text": answer.text,
+        "calls": calls.collect::<Value>(), "calls_dropped": answer.calls_dropped,
+        "stop": answer.stop, "model": answer.model, "provider_kind": answer.provider_kind,
+        "input_tokens": answer.input_tokens, "output_tokens": answer.output_tokens,
+        "cost_micro_usd": answer.cost_micro_usd,
+    })
+}
+
+fn called(mut at: Value, result: &CallEnd) -> (&'static str, Value) {
+    let (event_type, key, value) = match result {
+        CallEnd::Returned { text, bytes } => {
+            at["bytes"] = json!(bytes);
+            ("tool_invocation_completed", "result", json!(text))
+        }
+        CallEnd::Failed { error } => ("tool_invocation_failed", "error", json!(error)),
+        CallEnd::Interrupted => ("tool_invocation_interrupted", "result", Value::Null),
+    };
+    at[key] = value;
+    (event_type, at)
+}

@@ -1,0 +1,375 @@
+//! Plan of an execution: everything that its manifest and its caller ask for, with the bounds that it runs in. A
+//! field of the manifest is obeyed here, or refused by its name.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hivekeep_kernel::{AgentId, Layer, ToolError};
+use hivekeep_manifest::{
+    agent::{
+        AgentExecution, AgentManifest, AgentRuntime, AgentSecurity, AgentSpec, ContextItem,
+        ExecutionMode, RunIsolation,
+    },
+    common::{ImagePullPolicy, JsonObject, ResourceLimits, TimeSpan},
+};
+use hivekeep_runtime::json_schema::{ValidationError, validator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::template::{self, TemplateValue};
+use crate::{Options, codes};
+
+/// Iterations of an agent of the mode `iterative` that names no number.
+const ITERATIONS: u64 = 5;
+/// Longest iteration where the manifest names none.
+const ITERATION: Duration = Duration::from_secs(600);
+/// Longest answer of a model where the manifest names none.
+const MODEL_SECS: u64 = 300;
+/// Longest execution where the manifest names none.
+const WHOLE: Duration = Duration::from_secs(1_800);
+/// Problems of an input that are told.
+const MAX_PROBLEMS: usize = 10;
+
+/// Everything that an execution does is decided by this and by what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ExecutionPlan {
+    pub(crate) agent_id: AgentId,
+    pub(crate) agent: String,
+    pub(crate) version: String,
+    pub(crate) description: Option<String>,
+    pub(crate) instruction: String,
+    /// Template of the prompt; without one the parts stand one below the other.
+    pub(crate) template: Option<String>,
+    /// Texts that the agent is given to read.
+    pub(crate) context: Vec<String>,
+    pub(crate) intent: Option<String>,
+    /// Constant input of the manifest, and the caller's.
+    pub(crate) input: JsonObject,
+    pub(crate) model: String,
+    pub(crate) temperature: Option<f64>,
+    /// Declared names of the tools that the agent is offered.
+    pub(crate) tools: BTreeSet<String>,
+    pub(crate) security_context: Option<String>,
+    pub(crate) limits: ExecutionLimits,
+}
+
+/// Bounds of an execution.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExecutionLimits {
+    pub(crate) iterations: usize,
+    pub(crate) iteration_ms: u64,
+    pub(crate) model_secs: u64,
+    pub(crate) whole_ms: u64,
+    /// Turns of an iteration.
+    pub(crate) turns: usize,
+    /// Tokens of all turns, read and written.
+    pub(crate) tokens: u64,
+}
+
+/// Request of a caller.
+#[derive(Debug, Default)]
+pub(crate) struct ExecutionRequest {
+    pub(crate) intent: Option<String>,
+    pub(crate) input: JsonObject,
+}
+
+impl ExecutionPlan {
+    /// Plans an execution of a manifest.
+    ///
+    /// # Errors
+    /// `agent_field_unsupported`, `input_invalid`, `agent_prompt_invalid`.
+    pub(crate) fn of(
+        agent_id: AgentId,
+        manifest: AgentManifest,
+        request: ExecutionRequest,
+        options: &Options,
+    ) -> Result<Self, ToolError> {
+        let refused = refused(&manifest.spec);
+        if !refused.0.is_empty() {
+            return Err(unsupported(&refused));
+        }
+        let AgentManifest { metadata, spec, .. } = manifest;
+        let input = input(&spec, request.input)?;
+        let texts = spec.context.into_iter().flatten().filter_map(|item| match item {
+            ContextItem::Text { content, description: None } => Some(content),
+            ContextItem::Text { content, description: Some(about) } => {
+                Some(format!("{about}:\n{content}"))
+            }
+            _ => None,
+        });
+        let plan = Self {
+            agent_id,
+            agent: metadata.name,
+            version: metadata.version,
+            description: metadata.description,
+            limits: limits(spec.execution.as_ref(), spec.security.as_ref(), options),
+            instruction: spec.task.instruction,
+            template: spec.task.prompt_template,
+            context: texts.collect(),
+            intent: request.intent.filter(|intent| !intent.trim().is_empty()),
+            input,
+            model: spec.runtime.model.unwrap_or_else(|| "default".to_owned()),
+            temperature: spec.runtime.temperature,
+            tools: spec.tools.into_iter().flatten().collect(),
+            security_context: spec.security_context,
+        };
+        // A template that cannot be filled in is told before anything is begun.
+        plan.prompt(1, None)?;
+        Ok(plan)
+    }
+
+    /// Prompt of an iteration, the first of which is 1.
+    ///
+    /// # Errors
+    /// `agent_prompt_invalid`.
+    pub(crate) fn prompt(
+        &self,
+        iteration: usize,
+        failed: Option<&str>,
+    ) -> Result<String, ToolError> {
+        let intent = self.intent.as_deref().unwrap_or_default();
+        let given = self.given();
+        let context = self.context.join("\n\n");
+        let failed_before = failed.map(|why| format!("Previous attempt failed: {why}"));
+        let rendered = match &self.template {
+            None => {
+                let task = Some(intent).filter(|it| !it.is_empty()).map(|it| format!("Task: {it}"));
+                let user = Some(&given).filter(|it| !it.is_empty()).map(|it| format!("User: {it}"));
+                let parts = [Some(self.instruction.clone()), Some(context), task, user];
+                let parts = parts.into_iter().flatten().filter(|part| !part.trim().is_empty());
+                Ok(parts.collect::<Vec<_>>().join("\n\n"))
+            }
+            Some(template) => {
+                let text = TemplateValue::text;
+                // Without an input the intent is what there is to work on.
+                let input = if given.is_empty() { intent.to_owned() } else { given };
+                let value = match self.input.is_empty() {
+                    true => Value::String(input.clone()),
+                    false => Value::Object(self.input.clone()),
+                };
+                let agent = json!({
+                    "name": self.agent, "version": self.version, "description": self.description,
+                });
+                let values = [
+                    text("instruction", &self.instruction),
+                    text("intent", intent),
+                    TemplateValue { name: "input", value, text: input },
+                    text("context", &context),
+                    text("iteration_number", &iteration.to_string()),
+                    text("previous_error", failed.unwrap_or_default()),
+                    TemplateValue { name: "agent", value: agent, text: self.agent.clone() },
+                ];
+                template::render(template, &values)
+            }
+        };
+        let names_it = |template: &String| template::names(template, "previous_error");
+        let appended = failed_before.filter(|_| !self.template.as_ref().is_some_and(names_it));
+        let prompt = rendered.map(|text| match appended {
+            Some(failed) => format!("{text}\n\n{failed}"),
+            None => text,
+        });
+        let prompt = prompt.and_then(|text| match text.trim().is_empty() {
+            true => Err("it renders to nothing".to_owned()),
+            false => Ok(text),
+        });
+        prompt.map_err(|why| {
+            let message = format!("`spec.task.prompt_template` is not usable: {why}");
+            ToolError::new(Layer::Actor, codes::AGENT_PROMPT_INVALID, message)
+                .next("mend the template, and deploy the agent with a higher version")
+        })
+    }
+
+    /// Input as a text: what a person wrote stands alone, anything else is JSON.
+    fn given(&self) -> String {
+        match self.input.get("prompt") {
+            Some(Value::String(prompt)) if self.input.len() == 1 => prompt.clone(),
+            _ if self.input.is_empty() => String::new(),
+            _ => Value::Object(self.input.clone()).to_string(),
+        }
+    }
+}
+
+fn limits(
+    execution: Option<&AgentExecution>,
+    security: Option<&AgentSecurity>,
+    options: &Options,
+) -> ExecutionLimits {
+    let span = |span: Option<&TimeSpan>| span.and_then(TimeSpan::duration);
+    let iterations = execution.map_or(1, |it| match it.mode {
+        Some(ExecutionMode::Iterative) => {
+            it.max_iterations.or(it.max_retries).unwrap_or(ITERATIONS)
+        }
+        Some(ExecutionMode::OneShot) | None => 1,
+    });
+    let iteration = span(execution.and_then(|it| it.iteration_timeout.as_ref()));
+    let whole =
+        span(security.and_then(|it| it.resources.as_ref()).and_then(|it| it.timeout.as_ref()));
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    ExecutionLimits {
+        iterations: usize::try_from(iterations).unwrap_or(1).max(1),
+        iteration_ms: millis(iteration.unwrap_or(ITERATION)),
+        model_secs: execution.and_then(|it| it.llm_timeout_seconds).unwrap_or(MODEL_SECS),
+        whole_ms: millis(whole.unwrap_or(WHOLE)),
+        turns: options.max_turns,
+        tokens: options.max_tokens,
+    }
+}
+
+/// Input of an execution: what the manifest always gives, and what the caller gives beside it.
+fn input(spec: &AgentSpec, given: JsonObject) -> Result<JsonObject, ToolError> {
+    let invalid = |message: String| {
+        ToolError::new(Layer::Schema, codes::INPUT_INVALID, message)
+            .next("aegis.agent.export shows `spec.input_schema` and `spec.task.input_data`")
+    };
+    let path = |error: &ValidationError<'_>| {
+        error.instance_path().as_str().trim_start_matches('/').to_owned()
+    };
+    let mut input = spec.task.input_data.clone().unwrap_or_default();
+    if let Some(key) = given.keys().find(|key| input.contains_key(*key)) {
+        return Err(invalid(format!("`{key:.80}` is given by the agent's manifest: leave it out")));
+    }
+    input.extend(given);
+    let Some(schema) = &spec.input_schema else { return Ok(input) };
+    let schema = validator(&Value::Object(schema.clone())).map_err(ToolError::internal)?;
+    let value = Value::Object(input);
+    let problems = schema.iter_errors(&value).take(MAX_PROBLEMS);
+    let problems =
+        problems.map(|error| format!("/{}: {}", path(&error), error.masked_with("the value")));
+    let problems: Vec<String> = problems.collect();
+    match (problems.first(), value) {
+        (None, Value::Object(input)) => Ok(input),
+        (first, _) => {
+            let first = first.cloned().unwrap_or_default();
+            Err(invalid(format!("the input does not fit the agent's schema: {first}"))
+                .detail("problems", problems))
+        }
+    }
+}
+
+/// Fields of a manifest that are set and that nothing obeys, with what to do instead.
+#[derive(Default)]
+struct RefusedFields(Vec<(String, &'static str)>);
+
+impl RefusedFields {
+    fn add(&mut self, is_set: bool, field: &str, instead: &'static str) {
+        if is_set {
+            self.0.push((format!("spec.{field}"), instead));
+        }
+    }
+}
+
+const HOST_RULES: &str = "the operator's rules for the network and for files hold: remove it";
+const NO_JUDGES: &str =
+    "no result or call is judged yet: remove it, and look at the result yourself";
+const DEFAULT_SIZE: &str = "the session's workspace has the operator's default size: remove it";
+
+/// Refused fields of a manifest. It is destructured whole, so that a field that is added is decided on.
+fn refused(spec: &AgentSpec) -> RefusedFields {
+    let AgentSpec {
+        runtime,
+        // Obeyed.
+        task: _,
+        tools: _,
+        input_schema: _,
+        security_context: _,
+        context,
+        contexts,
+        execution,
+        security,
+        // Nothing starts by itself yet; an execution that is asked for is another matter.
+        schedule: _,
+        env,
+        volumes,
+        advanced,
+        output_handler,
+        builtin_dispatchers,
+    } = spec;
+    let mut refused = RefusedFields::default();
+    refuse_of_runtime(runtime, &mut refused);
+    for (index, item) in context.iter().flatten().enumerate() {
+        let fetched = !matches!(item, ContextItem::Text { .. });
+        let instead = "write the text itself, or name a tool in `tools` that reads it";
+        refused.add(fetched, &format!("context[{index}]"), instead);
+    }
+    let instead = "have the operator add a source with the service's tools";
+    refused.add(contexts.is_some(), "contexts", instead);
+    if let Some(execution) = execution {
+        refuse_of_execution(execution, &mut refused);
+    }
+    if let Some(security) = security {
+        refuse_of_security(security, &mut refused);
+    }
+    let instead = "write what the agent has to know into its instruction or input";
+    refused.add(env.is_some(), "env", instead);
+    let instead = "files are where the agent's session works: remove it";
+    refused.add(volumes.is_some(), "volumes", instead);
+    refused.add(advanced.is_some(), "advanced", "remove it");
+    let instead = "fetch the result by aegis.task.wait, and hand it on yourself";
+    refused.add(output_handler.is_some(), "output_handler", instead);
+    let instead = "the operator's list of programs holds (`command`): remove it";
+    refused.add(builtin_dispatchers.is_some(), "builtin_dispatchers", instead);
+    refused
+}
+
+fn refuse_of_runtime(runtime: &AgentRuntime, refused: &mut RefusedFields) {
+    let AgentRuntime {
+        // They say what an agent is written for; its commands run where its session works.
+        language: _,
+        version: _,
+        image,
+        image_pull_policy,
+        isolation,
+        model: _,
+        temperature: _,
+    } = runtime;
+    let instead = "commands run in the session's own workspace: name `language` and `version`";
+    refused.add(image.is_some(), "runtime.image", instead);
+    let pulls = image_pull_policy.is_some_and(|it| it != ImagePullPolicy::IfNotPresent);
+    let instead = "no image is fetched for an agent: remove it";
+    refused.add(pulls, "runtime.image_pull_policy", instead);
+    let isolated = isolation.is_some_and(|it| it != RunIsolation::Inherit);
+    refused.add(isolated, "runtime.isolation", "write `inherit`: the operator's choice holds");
+}
+
+fn refuse_of_execution(execution: &AgentExecution, refused: &mut RefusedFields) {
+    let AgentExecution {
+        mode: _,
+        max_retries: _,
+        max_iterations: _,
+        iteration_timeout: _,
+        llm_timeout_seconds: _,
+        memory,
+        validation,
+        tool_validation,
+        delivery,
+    } = execution;
+    let instead = "name `vault` in `tools` to keep notes";
+    refused.add(*memory == Some(true), "execution.memory", instead);
+    refused.add(validation.is_some(), "execution.validation", NO_JUDGES);
+    refused.add(tool_validation.is_some(), "execution.tool_validation", NO_JUDGES);
+    let instead = "fetch the result by aegis.task.wait";
+    refused.add(delivery.is_some(), "execution.delivery", instead);
+}
+
+fn refuse_of_security(security: &AgentSecurity, refused: &mut RefusedFields) {
+    let AgentSecurity { network, filesystem, resources } = security;
+    refused.add(network.is_some(), "security.network", HOST_RULES);
+    refused.add(filesystem.is_some(), "security.filesystem", HOST_RULES);
+    if let Some(ResourceLimits { cpu, memory, disk, timeout: _ }) = resources {
+        refused.add(cpu.is_some(), "security.resources.cpu", DEFAULT_SIZE);
+        refused.add(memory.is_some(), "security.resources.memory", DEFAULT_SIZE);
+        refused.add(disk.is_some(), "security.resources.disk", DEFAULT_SIZE);
+    }
+}
+
+fn unsupported(RefusedFields(refused): &RefusedFields) -> ToolError {
+    let names: Vec<_> = refused.iter().map(|(field, _)| format!("`{field}`")).collect();
+    let fields =
+        refused.iter().map(|(field, instead)| json!({ "field": field, "instead": instead }));
+    let message = format!("nothing obeys {} yet, so the agent is not run", names.join(", "));
+    ToolError::new(Layer::Actor, codes::AGENT_FIELD_UNSUPPORTED, message)
+        .next("`details.fields` says for each what to do instead; deploy it with a higher version")
+        .detail("fields", fields.collect::<Value>())
+}
+
+#[cfg(test)]
+mod tests;

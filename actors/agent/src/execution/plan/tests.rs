@@ -1,0 +1,209 @@
+//! Each field of a manifest changes an execution's plan, or is refused by its name.
+
+use std::collections::BTreeSet;
+
+use hivekeep_kernel::AgentId;
+use hivekeep_manifest::{ManifestKind, parse_agent, schema};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What a field does.
+enum Does {
+    /// The plan is another one.
+    Changes,
+    /// The execution is refused, by this name.
+    Refused(&'static str),
+    /// It is about something else than an execution, and changes none.
+    Nothing,
+}
+use Does::{Changes, Nothing, Refused};
+
+/// A field below `spec`, a value that it has no default of, and what that does.
+fn fields() -> Vec<(&'static str, Value, Does)> {
+    let judge = json!([{ "type": "semantic", "judge_agent": "j", "criteria": "c" }]);
+    let container = json!({ "type": "container", "image": "a/b", "command": ["c"] });
+    let volume = json!([{ "name": "v", "mount_path": "/workspace", "size_limit": "1Gi" }]);
+    let dispatcher = json!([{ "name": "cmd", "capabilities": [{ "name": "cmd.run" }] }]);
+    vec![
+        // The words of a manifest for its readers, and a machine that is not looked for by them yet.
+        ("runtime.language", json!("rust"), Nothing),
+        ("runtime.version", json!("3.12"), Nothing),
+        ("runtime.image", json!("python/3"), Refused("spec.runtime.image")),
+        ("runtime.image_pull_policy", json!("Always"), Refused("spec.runtime.image_pull_policy")),
+        ("runtime.isolation", json!("docker"), Refused("spec.runtime.isolation")),
+        ("runtime.model", json!("smart"), Changes),
+        ("runtime.temperature", json!(0.5), Changes),
+        ("task.instruction", json!("Do that."), Changes),
+        ("task.prompt_template", json!("{{instruction}} {{input}}"), Changes),
+        ("task.input_data", json!({ "depth": 3 }), Changes),
+        ("context", json!([{ "type": "text", "content": "Read this." }]), Changes),
+        ("context", json!([{ "type": "url", "url": "https://a.b" }]), Refused("spec.context[0]")),
+        ("contexts", json!([{ "service": "imap" }]), Refused("spec.contexts")),
+        ("execution.mode", json!("iterative"), Changes),
+        ("execution.max_retries", json!(3), Changes),
+        ("execution.max_iterations", json!(3), Changes),
+        ("execution.iteration_timeout", json!("5m"), Changes),
+        ("execution.llm_timeout_seconds", json!(5), Changes),
+        ("execution.memory", json!(true), Refused("spec.execution.memory")),
+        ("execution.validation", json!([]), Refused("spec.execution.validation")),
+        ("execution.tool_validation", judge, Refused("spec.execution.tool_validation")),
+        ("execution.delivery", json!({ "destinations": [] }), Refused("spec.execution.delivery")),
+        ("security.network", json!({ "mode": "none" }), Refused("spec.security.network")),
+        ("security.filesystem", json!({ "read": [] }), Refused("spec.security.filesystem")),
+        ("security.resources.cpu", json!(500), Refused("spec.security.resources.cpu")),
+        ("security.resources.memory", json!("1Gi"), Refused("spec.security.resources.memory")),
+        ("security.resources.disk", json!("1Gi"), Refused("spec.security.resources.disk")),
+        ("security.resources.timeout", json!("1h"), Changes),
+        ("schedule", json!({ "type": "manual" }), Nothing),
+        ("tools", json!(["fs.read"]), Changes),
+        ("env", json!({ "A": "b" }), Refused("spec.env")),
+        ("volumes", volume, Refused("spec.volumes")),
+        ("advanced", json!({ "warm_pool_size": 1 }), Refused("spec.advanced")),
+        ("input_schema", json!({ "required": ["path"] }), Refused("/: ")),
+        ("security_context", json!("strict"), Changes),
+        ("output_handler", container, Refused("spec.output_handler")),
+        ("builtin_dispatchers", dispatcher, Refused("spec.builtin_dispatchers")),
+    ]
+}
+
+/// Agent with a field set, which need not be valid as a whole.
+fn agent(path: &str, value: Value) -> AgentManifest {
+    let mut agent = json!({
+        "apiVersion": "100monkeys.ai/v1", "kind": "Agent",
+        "metadata": { "name": "a", "version": "1.0.0" },
+        "spec": {
+            "runtime": { "language": "python", "version": "3.11" },
+            "task": { "instruction": "Do it." },
+        },
+    });
+    // Numbers of iterations are of an agent that has several.
+    if path.starts_with("execution.max_") {
+        agent["spec"]["execution"] = json!({ "mode": "iterative" });
+    }
+    let at = path.split('.').fold(&mut agent["spec"], |at, key| &mut at[key]);
+    *at = value;
+    serde_json::from_value(agent).expect(path)
+}
+
+fn plan(manifest: AgentManifest, input: Value) -> Result<ExecutionPlan, ToolError> {
+    let Value::Object(input) = input else { panic!("an object") };
+    let request = ExecutionRequest { intent: Some("Now".to_owned()), input };
+    let id = "agent_00000000000000000000000000000001".parse::<AgentId>().expect("an id");
+    ExecutionPlan::of(id, manifest, request, &Options::default())
+}
+
+#[test]
+fn each_field_changes_the_plan_or_is_refused_by_its_name() {
+    let base = |path: &str| {
+        let bare = if path.starts_with("execution.max_") { "execution.mode" } else { "tools" };
+        let value = if bare == "tools" { json!([]) } else { json!("iterative") };
+        plan(agent(bare, value), json!({})).expect("planned")
+    };
+    for (path, value, does) in fields() {
+        let planned = plan(agent(path, value), json!({}));
+        match does {
+            Changes => assert_ne!(planned.expect(path), base(path), "{path}"),
+            Nothing => assert_eq!(planned.expect(path), base(path), "{path}"),
+            Refused(name) => {
+                let refused = planned.expect_err(path);
+                let text = refused.message.clone() + &json!(refused.details).to_string();
+                assert!(text.contains(name), "{path}: {refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_field_of_the_schema_is_left_out() {
+    let schema = schema(ManifestKind::Agent);
+    let keys = |definition: &str, prefix: &str| -> BTreeSet<String> {
+        let properties = schema["$defs"][definition]["properties"].as_object();
+        let keys = properties.expect(definition).keys();
+        keys.map(|key| format!("{prefix}{key}")).collect()
+    };
+    let mut all = keys("AgentSpec", "");
+    for (part, definition) in [
+        ("runtime", "AgentRuntime"),
+        ("task", "AgentTask"),
+        ("execution", "AgentExecution"),
+        ("security", "AgentSecurity"),
+    ] {
+        assert!(all.remove(part), "{part}");
+        all.extend(keys(definition, &format!("{part}.")));
+    }
+    assert!(all.remove("security.resources"));
+    all.extend(keys("ResourceLimits", "security.resources."));
+    let told: BTreeSet<_> = fields().into_iter().map(|(path, ..)| path.to_owned()).collect();
+    assert_eq!(all, told);
+}
+
+#[test]
+fn all_fields_that_nothing_obeys_are_named_at_once() {
+    let text = "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: { name: a, version: 1.0.0 }\nspec:\n  \
+        runtime: { language: python, version: '3.11', isolation: docker }\n  task: { instruction: Do it. }\n  \
+        env: { A: b }\n";
+    let refused = plan(parse_agent(text).expect("valid"), json!({})).expect_err("refused");
+    assert_eq!(refused.code, "agent_field_unsupported");
+    let fields = refused.details["fields"].as_array().expect("fields");
+    let names: Vec<_> = fields.iter().map(|field| field["field"].as_str().expect("one")).collect();
+    assert_eq!(names, ["spec.runtime.isolation", "spec.env"]);
+    assert!(fields[0]["instead"].as_str().expect("text").contains("inherit"));
+}
+
+#[test]
+fn an_input_is_the_manifests_and_the_callers_and_fits_its_schema() {
+    let with = |given: Value, schema: Value| {
+        let mut agent = agent("task.input_data", json!({ "depth": 3 }));
+        agent.spec.input_schema = schema.as_object().cloned();
+        plan(agent, given)
+    };
+    let schema = json!({ "type": "object", "required": ["path"],
+        "properties": { "path": { "type": "string" } } });
+    let planned = with(json!({ "path": "a" }), schema.clone()).expect("it fits");
+    assert_eq!(Value::Object(planned.input), json!({ "depth": 3, "path": "a" }));
+    let broken = with(json!({ "path": "secret".len() }), schema.clone()).expect_err("a number");
+    assert_eq!(broken.code, "input_invalid");
+    assert!(broken.details["problems"][0].as_str().expect("text").starts_with("/path: "));
+    let missing = with(json!({}), schema.clone()).expect_err("nothing given");
+    assert_eq!(missing.code, "input_invalid");
+    let twice = with(json!({ "path": "a", "depth": 4 }), schema).expect_err("given already");
+    assert!(twice.message.contains("`depth`"), "{twice}");
+}
+
+#[test]
+fn a_prompt_has_everything_that_was_given() {
+    let mut plan = plan(
+        agent(
+            "context",
+            json!([
+                { "type": "text", "content": "C", "description": "About it" },
+                { "type": "text", "content": "D" },
+            ]),
+        ),
+        json!({ "prompt": "Please." }),
+    )
+    .expect("planned");
+    let all = "Do it.\n\nAbout it:\nC\n\nD\n\nTask: Now\n\nUser: Please.";
+    assert_eq!(plan.prompt(1, None).as_deref(), Ok(all));
+    let again = plan.prompt(2, Some("too short")).expect("a prompt");
+    assert_eq!(again, format!("{all}\n\nPrevious attempt failed: too short"));
+
+    let rendered = |plan: &mut ExecutionPlan, template: &str, failed: Option<&str>| {
+        plan.template = Some(template.to_owned());
+        plan.prompt(2, failed)
+    };
+    let text =
+        "{{agent}} {{agent.version}} {{iteration_number}}: {{intent}} {{input}} {{input.prompt}}";
+    assert_eq!(rendered(&mut plan, text, None).as_deref(), Ok("a 1.0.0 2: Now Please. Please."));
+    let names_it = "{{instruction}}{{#if previous_error}} ({{previous_error}}){{/if}}";
+    assert_eq!(rendered(&mut plan, names_it, Some("bad")).as_deref(), Ok("Do it. (bad)"));
+    let appended = rendered(&mut plan, "{{context}}", Some("bad")).expect("a prompt");
+    assert!(appended.ends_with("D\n\nPrevious attempt failed: bad"), "{appended}");
+    plan.input = JsonObject::new();
+    assert_eq!(rendered(&mut plan, "{{input}}", None).as_deref(), Ok("Now"), "the intent");
+    for bad in ["{{nothing}}", "{{#if input}}", " "] {
+        let refused = rendered(&mut plan, bad, None).expect_err(bad);
+        assert_eq!(refused.code, "agent_prompt_invalid");
+    }
+}

@@ -1,0 +1,233 @@
+//! Fakes of the ports: a model that answers by the conversation, and sessions whose tools count their calls. Both
+//! outlive a daemon.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, codes, lock};
+use hivekeep_ports::{
+    ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, ConfiguredModel, EmbedRequest,
+    Embeddings, ModelAnswer, ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream,
+    ModelToolCall, ModelUsage, ModelUse, Models,
+};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+type Script = dyn Fn(&ModelRequest) -> Result<ModelAnswer, ToolError> + Send + Sync;
+
+/// Models that answer as a script says.
+#[derive(Clone, Default)]
+pub(super) struct FakeModels(Arc<Mutex<ModelsState>>);
+
+#[derive(Default)]
+struct ModelsState {
+    script: Option<Arc<Script>>,
+    asked: Vec<ModelRequest>,
+    /// Never answers while it is set.
+    silent: bool,
+}
+
+impl FakeModels {
+    /// Sets the script.
+    pub(super) fn answer(
+        &self,
+        script: impl Fn(&ModelRequest) -> Result<ModelAnswer, ToolError> + Send + Sync + 'static,
+    ) {
+        lock(&self.0).script = Some(Arc::new(script));
+    }
+
+    /// Requests so far, whose answers were given.
+    pub(super) fn asked(&self) -> Vec<ModelRequest> {
+        lock(&self.0).asked.clone()
+    }
+
+    pub(super) fn be_silent(&self, silent: bool) {
+        lock(&self.0).silent = silent;
+    }
+}
+
+/// An answer with a text, and calls by name and arguments.
+pub(super) fn says(text: &str, calls: &[(&str, Value)]) -> Result<ModelAnswer, ToolError> {
+    let call = |(nth, (name, arguments)): (usize, &(&str, Value))| ModelToolCall {
+        id: format!("call_{nth}"),
+        name: (*name).to_owned(),
+        arguments: arguments.clone(),
+        signature: None,
+    };
+    let source = ModelSource {
+        provider: "fake".to_owned(),
+        provider_kind: "scripted",
+        model: "m".to_owned(),
+    };
+    Ok(ModelAnswer {
+        source,
+        text: text.to_owned(),
+        calls: calls.iter().enumerate().map(call).collect(),
+        structured: None,
+        stop: if calls.is_empty() { ModelStop::End } else { ModelStop::ToolCalls },
+        usage: ModelUsage { input_tokens: 10, output_tokens: 5, ..ModelUsage::default() },
+        attempts: 1,
+        failed: Vec::new(),
+    })
+}
+
+/// Number of answers that a conversation has.
+pub(super) fn turns(request: &ModelRequest) -> usize {
+    let is_answer = |message: &&ModelMessage| matches!(message, ModelMessage::Assistant { .. });
+    request.messages.iter().filter(is_answer).count()
+}
+
+#[async_trait]
+impl Models for FakeModels {
+    fn configured(&self) -> Vec<ConfiguredModel> {
+        Vec::new()
+    }
+
+    fn resolve(&self, _: &str, _: ModelUse) -> Result<Vec<ModelSource>, ToolError> {
+        match lock(&self.0).script.is_some() {
+            true => Ok(vec![says("", &[])?.source]),
+            false => Err(ToolError::foreign(Layer::Actor, "llm_not_configured", "no model is set")),
+        }
+    }
+
+    fn stream(&self, request: ModelRequest) -> Result<ModelStream, ToolError> {
+        let mut state = lock(&self.0);
+        let (_, deltas) = mpsc::channel(1);
+        let (end, answer) = oneshot::channel();
+        if state.silent {
+            // Held open until whoever asks has gone, or the time is over.
+            tokio::spawn(async move {
+                let mut end = end;
+                tokio::select! {
+                    () = end.closed() => {}
+                    () = tokio::time::sleep_until(request.deadline) => {
+                        let _gone = end.send(Err(ToolError::deadline(Layer::Actor, 0)));
+                    }
+                }
+            });
+            return Ok(ModelStream::new(deltas, answer));
+        }
+        let script = state.script.clone().expect("a script");
+        state.asked.push(request.clone());
+        drop(state);
+        let _the_asker_may_have_gone = end.send(script(&request));
+        Ok(ModelStream::new(deltas, answer))
+    }
+
+    async fn embed(&self, _: EmbedRequest) -> Result<Embeddings, ToolError> {
+        Err(ToolError::internal("nothing is embedded"))
+    }
+}
+
+/// Child sessions with the tools `fs.read` (read), `fs.write` (write, alone), `hold` and `hold.read` (write and read,
+/// which wait) and `deny` (denied).
+#[derive(Clone, Default)]
+pub(super) struct FakeChildren(Arc<ChildrenState>);
+
+#[derive(Default)]
+struct ChildrenState {
+    sessions: Mutex<BTreeMap<(SessionId, String), (SessionId, ChildSession)>>,
+    ended: Mutex<Vec<SessionId>>,
+    /// Tools that were called, with their arguments.
+    calls: Mutex<Vec<(String, Value)>>,
+    /// Waits of `hold` end when it is told.
+    release: Notify,
+}
+
+impl FakeChildren {
+    pub(super) fn calls(&self, tool: &str) -> usize {
+        lock(&self.0.calls).iter().filter(|(name, _)| name == tool).count()
+    }
+
+    pub(super) fn opened(&self) -> Vec<(SessionId, ChildSession)> {
+        lock(&self.0.sessions).values().cloned().collect()
+    }
+
+    pub(super) fn ended(&self) -> Vec<SessionId> {
+        lock(&self.0.ended).clone()
+    }
+
+    /// Has a session that an earlier daemon opened.
+    pub(super) fn adopt(
+        &self,
+        parent: SessionId,
+        name: &str,
+        session: Option<SessionId>,
+        tools: &[&str],
+    ) {
+        let Some(session) = session else { return };
+        let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
+        let name = name.to_owned();
+        let child = ChildSession { parent, name: name.clone(), agent: None, context: None, tools };
+        lock(&self.0.sessions).insert((parent, name), (session, child));
+    }
+
+    pub(super) fn release(&self) {
+        self.0.release.notify_waiters();
+    }
+}
+
+const TOOLS: [(&str, &str, Effect, bool); 5] = [
+    ("fs_read", "fs.read", Effect::Read, true),
+    ("fs_write", "fs.write", Effect::Write, false),
+    ("hold", "hold", Effect::Write, true),
+    ("hold_read", "hold.read", Effect::Read, true),
+    ("deny", "deny", Effect::Write, true),
+];
+
+#[async_trait]
+impl ChildSessions for FakeChildren {
+    async fn open(&self, child: ChildSession) -> Result<SessionId, ToolError> {
+        let mut sessions = lock(&self.0.sessions);
+        let key = (child.parent, child.name.clone());
+        Ok(sessions.entry(key).or_insert_with(|| (SessionId::new(), child)).0)
+    }
+
+    fn tools(&self, child: SessionId) -> Result<Vec<ChildTool>, ToolError> {
+        let sessions = lock(&self.0.sessions);
+        let (_, asked) = sessions.values().find(|(id, _)| *id == child).expect("it is open");
+        let has = |(name, declared, effect, safe): (&str, &'static str, Effect, bool)| {
+            asked.tools.contains(declared).then(|| ChildTool {
+                name: name.to_owned(),
+                declared,
+                description: format!("Does {name}."),
+                input_schema: json!({ "type": "object" }),
+                effect,
+                concurrency_safe: safe,
+            })
+        };
+        Ok(TOOLS.into_iter().filter_map(has).collect())
+    }
+
+    async fn call(&self, call: ChildCall) -> Result<ChildAnswer, ToolError> {
+        let ChildCall { tool, args, cancel, .. } = call;
+        lock(&self.0.calls).push((tool.clone(), Value::Object(args.clone())));
+        let released = self.0.release.notified();
+        match tool.as_str() {
+            "hold" | "hold.read" => tokio::select! {
+                () = released => {}
+                () = cancel.cancelled() => return Err(ToolError::cancelled()),
+            },
+            "deny" => {
+                return Err(ToolError::foreign(Layer::Policy, "denied", "it is denied"));
+            }
+            _ => {}
+        }
+        if args.contains_key("fail") {
+            return Err(ToolError::new(Layer::Actor, codes::NOT_FOUND, "there is no such file")
+                .next("look first"));
+        }
+        let bytes = args.get("bytes").and_then(Value::as_u64).unwrap_or(0);
+        let value =
+            json!({ "did": tool, "text": "ä".repeat(usize::try_from(bytes).expect("small")) });
+        Ok(ChildAnswer { value, from_source: false })
+    }
+
+    async fn end(&self, child: SessionId) -> Result<(), ToolError> {
+        lock(&self.0.ended).push(child);
+        Ok(())
+    }
+}
