@@ -149,7 +149,7 @@ impl ExecutionPlan {
                 let agent = json!({
                     "name": self.agent, "version": self.version, "description": self.description,
                 });
-                let values = [
+                let values = vec![
                     text("instruction", &self.instruction),
                     text("intent", intent),
                     TemplateValue { name: "input", value, text: input },
@@ -158,7 +158,7 @@ impl ExecutionPlan {
                     text("previous_error", failed.unwrap_or_default()),
                     TemplateValue { name: "agent", value: agent, text: self.agent.clone() },
                 ];
-                template::render(template, &values)
+                template::render(template, values)
             }
         };
         let names_it = |template: &String| template::names(template, "previous_error");

@@ -1,17 +1,29 @@
-//! Template of a prompt: a text with names in braces, which are filled in without escaping.
+//! Template of a prompt: names and conditions of Handlebars, without escaping, in which a name that is not there is
+//! an error.
 //!
-//! ```text
-//! {{name}}  {{{name}}}  {{name.key}}                  a value: texts as they are, others as JSON
-//! {{#if name}} … {{else}} … {{/if}}  {{#unless …}}    a part that is there, or not, by whether a value is empty
-//! {{! comment }}
-//! ```
-//! The syntax is a part of Handlebars', without loops, partials and helpers: a text is read once, from its beginning
-//! to its end, so that no template runs for long or grows beyond its bound. A name that is not there is an error.
+//! Whoever deploys an agent writes its template, and the daemon renders it. So what may run for long, grow without
+//! a bound or nest without one is refused: loops, partials, decorators, expressions in parentheses, and more than
+//! [`MAX_BLOCKS`] blocks.
 
-use serde_json::Value;
+use std::io::{self, Write};
+
+use handlebars::{
+    Context, Handlebars, Helper, HelperResult, Output, RenderContext, RenderError,
+    RenderErrorReason, no_escape,
+};
+use serde_json::{Map, Value};
 
 /// Largest prompt in bytes.
 pub(crate) const MAX_PROMPT_BYTES: usize = 1024 * 1024;
+/// Most tags of a template, and bytes of one: the library's parser goes back and forth in them.
+const MAX_TAGS: usize = 1000;
+const MAX_TAG_BYTES: usize = 256;
+/// Most blocks of a template, which may stand in one another.
+const MAX_BLOCKS: usize = 64;
+/// Helpers of the library that repeat a part, or give names another meaning in it.
+const REFUSED: [&str; 2] = ["each", "with"];
+/// Beginnings of conditions, in which the library takes a name that is not there for an empty value.
+const CONDITIONS: [&str; 4] = ["#if ", "#unless ", "else if ", "else unless "];
 
 /// Value that a template may name.
 #[derive(Debug, Clone)]
@@ -29,221 +41,145 @@ impl TemplateValue {
     }
 }
 
-enum Tag<'t> {
-    Value(&'t str),
-    /// `#if` and, inverted, `#unless`.
-    Open {
-        word: &'static str,
-        name: &'t str,
-    },
-    Else,
-    Close(&'t str),
-    Comment,
-}
-
-/// Block that is not closed yet.
-struct Block {
-    word: &'static str,
-    /// Whether what is around the block is shown.
-    around: bool,
-    /// Whether the part that is read now is shown.
-    shown: bool,
-    in_else: bool,
-    /// Line that the block begins in.
-    line: usize,
-}
-
 /// Renders a template.
 ///
 /// # Errors
-/// In words, with the line: a name that is not there, syntax that is not taken, a prompt that is too large.
-pub(crate) fn render(template: &str, values: &[TemplateValue]) -> Result<String, String> {
-    let mut page = Page { text: String::new(), blocks: Vec::new(), values };
-    let (mut from, mut line) = (0, 1);
-    while let Some(at) = template[from..].find("{{").map(|at| from + at) {
-        line += newlines(&template[from..at]);
-        let in_line = |why: String| format!("line {line}: {why}");
-        let (tag, end) = read(template, at).map_err(in_line)?;
-        let (before, after) = match tag {
-            Tag::Value(_) => (at, end),
-            _ => alone(template, at, end),
-        };
-        page.add(&template[from..before]).map_err(in_line)?;
-        page.apply(&tag, line).map_err(in_line)?;
-        line += newlines(&template[at..after]);
-        from = after;
-    }
-    page.add(&template[from..])?;
-    match page.blocks.last() {
-        None => Ok(page.text),
-        Some(Block { word, line, .. }) => {
-            Err(format!("line {line}: `{{{{#{word}}}}}` has no `{{{{/{word}}}}}`"))
+/// In words, with the line where it is known: a name that is not there, syntax that is not taken, a prompt that is
+/// too large.
+pub(crate) fn render(template: &str, values: Vec<TemplateValue>) -> Result<String, String> {
+    let names: Vec<_> = values.iter().map(|value| value.name).collect();
+    check(template, &names)?;
+    let mut registry = Handlebars::new();
+    registry.set_strict_mode(true);
+    registry.register_escape_fn(no_escape);
+    REFUSED.iter().for_each(|name| registry.register_helper(name, Box::new(refused)));
+    let mut data = Map::new();
+    for TemplateValue { name, value, text } in values {
+        if value.is_object() {
+            // The library writes `[object]` for one.
+            registry.register_helper(name, Box::new(written(text)));
         }
+        data.insert(name.to_owned(), value);
     }
+    let mut prompt = Prompt::default();
+    let rendered = registry.render_template_to_write(template, &data, &mut prompt);
+    if prompt.is_full {
+        return Err(format!("the prompt is larger than {MAX_PROMPT_BYTES} bytes"));
+    }
+    rendered.map_err(|error| told(&error, &names.join(", ")))?;
+    String::from_utf8(prompt.bytes).map_err(|error| error.to_string())
 }
 
-/// Whether a template names a value. Behind a tag that cannot be read it names nothing.
+/// Whether a template may name a value.
 pub(crate) fn names(template: &str, name: &str) -> bool {
-    let mut from = 0;
-    while let Some(at) = template[from..].find("{{").map(|at| from + at) {
-        let Ok((tag, end)) = read(template, at) else { return false };
-        match tag {
-            Tag::Value(path) | Tag::Open { name: path, .. }
-                if path.split('.').next() == Some(name) =>
-            {
-                return true;
-            }
-            _ => from = end,
+    tags(template).any(|tag| tag.contains(name))
+}
+
+/// Tags of a template without their first braces and blanks.
+fn tags(template: &str) -> impl Iterator<Item = &str> {
+    let inner = template.split("{{").skip(1).filter_map(|part| part.split("}}").next());
+    let inner = inner.map(|tag| tag.trim_start_matches(['{', '~', ' ']));
+    inner.filter(|tag| !tag.starts_with('!'))
+}
+
+/// Refuses what may recurse, as the library parses and renders a block within a block on the stack, and conditions
+/// on unknown names.
+fn check(template: &str, names: &[&str]) -> Result<(), String> {
+    let count = template.matches("{{").count();
+    if count > MAX_TAGS {
+        return Err(format!("{count} tags; {MAX_TAGS} are allowed"));
+    }
+    if let Some(tag) = tags(template).find(|tag| tag.len() > MAX_TAG_BYTES) {
+        return Err(format!("`{{{{{tag:.40}` is longer than {MAX_TAG_BYTES} bytes"));
+    }
+    let recursive = |tag: &&str| {
+        tag.starts_with(['>', '*'])
+            || tag.starts_with("#>")
+            || tag.starts_with("#*")
+            || tag.contains('(')
+    };
+    if let Some(tag) = tags(template).find(recursive) {
+        return Err(format!(
+            "`{{{{{tag:.40}}}}}` is not taken: write names, `#if`, `#unless`, `else` and comments"
+        ));
+    }
+    let condition =
+        |tag| CONDITIONS.iter().find_map(|word| str::strip_prefix(tag, word)).map(str::trim_start);
+    let root = |path: &'_ str| path.split(['.', ' ', '~', '[']).next().map(str::to_owned);
+    let unknown = |name: &String| !names.contains(&name.as_str());
+    if let Some(name) = tags(template).filter_map(condition).filter_map(root).find(unknown) {
+        return Err(no_name(&name, &names.join(", ")));
+    }
+    let is_block = |tag: &&str| tag.starts_with(['#', '^']) || tag.starts_with("else");
+    match tags(template).filter(is_block).count() {
+        count if count > MAX_BLOCKS => Err(format!("{count} blocks; {MAX_BLOCKS} are allowed")),
+        _ => Ok(()),
+    }
+}
+
+fn told(error: &RenderError, names: &str) -> String {
+    let place = match error.reason() {
+        RenderErrorReason::TemplateError(error) => error.pos().map(|(line, _)| line),
+        _ => error.line_no,
+    };
+    let line = place.map(|line| format!("line {line}: ")).unwrap_or_default();
+    match error.reason() {
+        RenderErrorReason::TemplateError(error) => format!("{line}{}", error.reason()),
+        RenderErrorReason::MissingVariable(Some(name)) => {
+            format!("{line}{}", no_name(name, names))
         }
-    }
-    false
-}
-
-fn newlines(text: &str) -> usize {
-    text.matches('\n').count()
-}
-
-/// Tag at a position, and the position behind it.
-fn read(template: &str, at: usize) -> Result<(Tag<'_>, usize), String> {
-    let rest = &template[at..];
-    let (open, close) = match rest {
-        _ if rest.starts_with("{{!--") => ("{{!--", "--}}"),
-        _ if rest.starts_with("{{{") => ("{{{", "}}}"),
-        _ => ("{{", "}}"),
-    };
-    let length = rest[open.len()..].find(close);
-    let length = length.ok_or_else(|| format!("`{open}` has no `{close}`"))?;
-    let inner = rest[open.len()..open.len() + length].trim();
-    let end = at + open.len() + length + close.len();
-    let word = inner.split_whitespace().next().unwrap_or_default();
-    let name = inner[word.len()..].trim();
-    let tag = match word {
-        _ if open == "{{!--" || inner.starts_with('!') => Tag::Comment,
-        "#if" => Tag::Open { word: "if", name: path(name)? },
-        "#unless" => Tag::Open { word: "unless", name: path(name)? },
-        "else" if name.is_empty() => Tag::Else,
-        "/if" | "/unless" if name.is_empty() => Tag::Close(&word[1..]),
-        _ => Tag::Value(path(inner)?),
-    };
-    Ok((tag, end))
-}
-
-/// A name, and keys below it.
-fn path(text: &str) -> Result<&str, String> {
-    let is_part = |part: &str| {
-        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-        !part.is_empty() && part.chars().all(word)
-    };
-    match text.split('.').all(is_part) {
-        true => Ok(text),
-        false => {
-            let shown: String = text.chars().take(40).collect();
-            Err(format!(
-                "`{{{{{shown}}}}}` is not taken: a tag is a name, `#if` or `#unless` with a name, `else` or a comment"
-            ))
-        }
+        reason => format!("{line}{reason}"),
     }
 }
 
-/// Where the text before and after a tag ends and begins: a line that has nothing but the tag goes with it.
-fn alone(template: &str, at: usize, end: usize) -> (usize, usize) {
-    let blank = [' ', '\t', '\r'];
-    let before = template[..at].trim_end_matches(blank);
-    let after = template[end..].trim_start_matches(blank);
-    let begins = before.is_empty() || before.ends_with('\n');
-    match (begins, after.strip_prefix('\n')) {
-        (true, Some(after)) => (before.len(), template.len() - after.len()),
-        (true, None) if after.is_empty() => (before.len(), template.len()),
-        _ => (at, end),
-    }
+fn no_name(name: &str, names: &str) -> String {
+    format!("there is no `{name:.80}`; names are {names}")
 }
 
-struct Page<'v> {
+/// Helper in place of one of [`REFUSED`].
+fn refused(
+    helper: &Helper<'_>,
+    _: &Handlebars<'_>,
+    _: &Context,
+    _: &mut RenderContext<'_, '_>,
+    _: &mut dyn Output,
+) -> HelperResult {
+    let what = format!("`#{}` is not taken: write names and conditions", helper.name());
+    Err(RenderErrorReason::Other(what).into())
+}
+
+/// Helper that writes a text.
+fn written(
     text: String,
-    blocks: Vec<Block>,
-    values: &'v [TemplateValue],
+) -> impl Fn(
+    &Helper<'_>,
+    &Handlebars<'_>,
+    &Context,
+    &mut RenderContext<'_, '_>,
+    &mut dyn Output,
+) -> HelperResult {
+    move |_, _, _, _, out| Ok(out.write(&text)?)
 }
 
-impl Page<'_> {
-    fn shown(&self) -> bool {
-        self.blocks.last().is_none_or(|block| block.shown)
-    }
-
-    fn add(&mut self, text: &str) -> Result<(), String> {
-        if self.shown() {
-            if self.text.len() + text.len() > MAX_PROMPT_BYTES {
-                return Err(format!("the prompt is larger than {MAX_PROMPT_BYTES} bytes"));
-            }
-            self.text.push_str(text);
-        }
-        Ok(())
-    }
-
-    fn apply(&mut self, tag: &Tag<'_>, line: usize) -> Result<(), String> {
-        match *tag {
-            Tag::Comment => {}
-            Tag::Value(name) => {
-                let text = self.text_of(name)?;
-                self.add(&text)?;
-            }
-            Tag::Open { word, name } => {
-                let around = self.shown();
-                let filled = self.find(name)?.is_some_and(|(value, _)| !is_empty(value));
-                let shown = around && filled == (word == "if");
-                self.blocks.push(Block { word, around, shown, in_else: false, line });
-            }
-            Tag::Else => match self.blocks.last_mut() {
-                Some(block) if !block.in_else => {
-                    (block.shown, block.in_else) = (block.around && !block.shown, true);
-                }
-                _ => return Err("`{{else}}` belongs to no `{{#if}}`".to_owned()),
-            },
-            Tag::Close(word) => match self.blocks.pop() {
-                Some(block) if block.word == word => {}
-                _ => return Err(format!("`{{{{/{word}}}}}` closes no `{{{{#{word}}}}}`")),
-            },
-        }
-        Ok(())
-    }
-
-    /// Value of a path, with its text if it is a name alone; `None` if a key is missing.
-    ///
-    /// # Errors
-    /// When there is no such name.
-    fn find(&self, path: &str) -> Result<Option<(&Value, Option<&str>)>, String> {
-        let mut parts = path.split('.');
-        let name = parts.next().unwrap_or_default();
-        let named = self.values.iter().find(|value| value.name == name).ok_or_else(|| {
-            let known: Vec<_> = self.values.iter().map(|value| value.name).collect();
-            format!("there is no name `{name:.40}`; names are {}", known.join(", "))
-        })?;
-        let Some(first) = parts.next() else {
-            return Ok(Some((&named.value, Some(&named.text))));
-        };
-        let value = [first].into_iter().chain(parts).try_fold(&named.value, |at, key| at.get(key));
-        Ok(value.map(|value| (value, None)))
-    }
-
-    fn text_of(&self, path: &str) -> Result<String, String> {
-        match self.find(path)? {
-            Some((_, Some(text))) => Ok(text.to_owned()),
-            Some((Value::String(text), None)) => Ok(text.clone()),
-            Some((Value::Null, None)) => Ok(String::new()),
-            Some((value, None)) => Ok(value.to_string()),
-            None => Err(format!("`{path:.80}` is not there")),
-        }
-    }
+/// Text that is rendered, up to its bound.
+#[derive(Default)]
+struct Prompt {
+    bytes: Vec<u8>,
+    is_full: bool,
 }
 
-/// Whether a condition takes a value for one that is not there.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(is) => !is,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(keys) => keys.is_empty(),
+impl Write for Prompt {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > MAX_PROMPT_BYTES {
+            self.is_full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -260,7 +196,7 @@ mod tests {
             TemplateValue::text("previous_error", ""),
             TemplateValue { name: "input", text: "INPUT".to_owned(), value: input },
         ];
-        render(template, &values)
+        render(template, values.to_vec())
     }
 
     #[test]
@@ -273,10 +209,9 @@ mod tests {
             ("a{{#if input}}b{{else}}c{{/if}}d", "abd"),
             ("a{{#if previous_error}}b{{else}}c{{/if}}d", "acd"),
             ("{{#unless previous_error}}x{{else}}y{{/unless}}", "x"),
-            ("{{#if input.absent}}x{{/if}}", ""),
             ("{{#if previous_error}}{{#if input}}a{{else}}b{{/if}}{{else}}c{{/if}}", "c"),
+            ("{{#if input.absent}}x{{/if}}", ""),
             ("{{! a }}b{{!-- {{c}} --}}d", "bd"),
-            ("a\n  {{#if previous_error}}  \r\nb\n{{/if}}\nc", "a\nc"),
             ("a\n{{#if input}}\nb\n{{/if}}", "a\nb\n"),
             ("{ {a} }", "{ {a} }"),
         ] {
@@ -287,30 +222,45 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_filled_in_is_an_error_with_its_line() {
-        for (template, told) in [
-            ("a\n{{intend}}", "line 2: there is no name `intend`"),
-            ("{{input.absent}}", "`input.absent` is not there"),
-            ("{{#if nothing}}{{/if}}", "there is no name `nothing`"),
-            ("\n\n{{input", "line 3: `{{` has no `}}`"),
-            ("{{#if input}}\n{{#if input}}\n{{/if}}", "line 1: `{{#if}}` has no `{{/if}}`"),
-            ("{{/if}}", "closes no"),
-            ("{{#if input}}{{/unless}}", "closes no"),
-            ("{{else}}", "belongs to no"),
-            ("{{#if input}}{{else}}{{else}}{{/if}}", "belongs to no"),
-            ("{{#each input}}{{/each}}", "is not taken"),
+    fn what_cannot_be_filled_in_is_an_error() {
+        for (template, said) in [
+            ("a\n{{intend}}", "line 2: there is no `intend`; names are instruction"),
+            ("{{input.absent}}", "there is no `input.absent`"),
+            ("{{#if nothing}}{{/if}}", "there is no `nothing`"),
+            ("\n\n{{input", "line 3"),
+            ("{{#if input}}", ""),
+            ("{{/if}}", ""),
+            ("{{#each input}}x{{/each}}", "`#each` is not taken"),
+            ("{{#with input}}{{path}}{{/with}}", "`#with` is not taken"),
+            ("{{#if input}}a{{else if nothing}}b{{/if}}", "there is no `nothing`"),
             ("{{> input}}", "is not taken"),
-            ("{{}}", "is not taken"),
+            ("{{~#*inline \"a\"}}{{> a}}{{/inline}}{{> a}}", "is not taken"),
             ("{{((((input))))}}", "is not taken"),
+            ("{{}}", ""),
         ] {
             let error = rendered(template).expect_err(template);
-            assert!(error.contains(told), "{template}: {error}");
+            assert!(error.contains(said), "{template}: {error}");
         }
-        let huge = "{{instruction}}".repeat(MAX_PROMPT_BYTES / 8 + 1);
-        assert!(rendered(&huge).expect_err("it grows").contains("larger"));
-        let deep = format!("{}{}", "{{#if input}}".repeat(20_000), "{{/if}}".repeat(20_000));
-        assert_eq!(rendered(&deep).as_deref(), Ok(""), "no recursion");
-        assert!(rendered(&"{{".repeat(100_000)).is_err());
-        assert!(!names(&"{{".repeat(100_000), "input"));
+    }
+
+    #[test]
+    fn what_others_wrote_takes_neither_long_nor_much() {
+        let long = TemplateValue::text("long", &"x".repeat(MAX_PROMPT_BYTES / 2));
+        let grown = render(&"{{long}}".repeat(3), vec![long]);
+        assert!(grown.expect_err("it grows").contains("larger"));
+        for deep in ["{{#if input}}", "{{else if input}}", "{{^}}", "{{#a}}"] {
+            let told = rendered(&deep.repeat(MAX_BLOCKS + 1)).expect_err(deep);
+            assert!(told.contains("blocks"), "{told}");
+            assert!(rendered(&deep.repeat(MAX_BLOCKS)).is_err());
+        }
+        let nested = "{{#if input}}".repeat(MAX_BLOCKS) + "x" + &"{{/if}}".repeat(MAX_BLOCKS);
+        assert_eq!(rendered(&nested).as_deref(), Ok("x"));
+        for many in [MAX_TAGS, MAX_TAGS + 1, 100_000] {
+            assert!(rendered(&"{{".repeat(many)).is_err());
+        }
+        for bytes in [MAX_TAG_BYTES - 16, 100_000] {
+            assert!(rendered(&format!("{{{{{}", "[".repeat(bytes))).is_err());
+            assert!(rendered(&format!("{{{{input.{}}}}}", "a.".repeat(bytes / 2))).is_err());
+        }
     }
 }
