@@ -5,10 +5,10 @@ use hivekeep_store::{Error, Options};
 
 use crate::util::{contents, files, open, opened, restore, stream};
 
-/// Writes much and leaves little live.
+/// Writes much and leaves little live. The log grows by half a megabyte at a time: several times, here.
 async fn churn(options: &Options) {
     let journal = opened(options).await;
-    for round in 0..60u8 {
+    for round in 0..150u8 {
         let name = stream(&format!("churn/{}", round % 3));
         let last = journal.append(&name, vec![vec![round; 3000]; 20]).await.unwrap();
         journal.snapshot(&name, last, vec![round; 100]).await.unwrap();
