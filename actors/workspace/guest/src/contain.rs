@@ -217,15 +217,11 @@ impl Hold {
         }
     }
 
-    /// Sees a command to its end behind its answer, so that it leaves no zombie.
+    /// Sees a killed command to its end, so that it leaves no zombie.
     async fn bury(mut self) {
         let burial = async {
             let _ = self.exited().await;
             let _ = self.settled().await;
-            if let Self::Reaper(reaped) = &mut self {
-                let _ = reaped.collect().await;
-                reaped.prepare_next();
-            }
         };
         let _ = tokio::time::timeout(KILL_DEADLINE, burial).await;
     }

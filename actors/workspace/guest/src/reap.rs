@@ -1,9 +1,11 @@
-//! The `reap` role: a subreaper around one command where there is no cgroup to hold it.
+//! The `reap` role: starts shims, each a subreaper around one command where there is no cgroup to hold it.
 //!
-//! All that the command starts stays below it: nothing leaves its tree by a double fork or a new
-//! session. One thread, no allocation that grows. It gets its command by its socket (see
-//! [`crate::contain::reaper`]), for which it may wait; told by the socket, or by the daemon's death, it kills
-//! until no child is left.
+//! Starting this program costs as much as the shortest command, and forking it a fifth of that; so one process, of
+//! one thread, forks a shim for each command that it is given by its socket (see [`crate::contain::reaper`]). It
+//! ends when the daemon does.
+//!
+//! All that a command starts stays below its shim: nothing leaves its tree by a double fork or a new session. Told
+//! by a socket of its own, or by the daemon's death, a shim kills until no child is left.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -18,21 +20,24 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{Pid, WaitOptions};
 
-use crate::contain::KILL_DEADLINE;
 use crate::contain::reaper::{COMMAND_FDS, ShimMessage, descendants};
+use crate::contain::{KILL_DEADLINE, raw};
 use crate::sys::descriptors;
 use crate::sys::signals::{self, kill};
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
 
 const QUIET: [i32; 5] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// Runs the shim: waits for its command, and sees it to its end.
+/// Runs the role.
 pub fn run() -> ExitCode {
-    let Ok(notes) = descriptors::inherited(EXTRA_FD) else {
+    let Ok(orders) = descriptors::inherited(EXTRA_FD) else {
         crate::say!("reap: started without its socket");
         return ExitCode::from(2);
     };
-    match reap(&notes) {
+    signals::block(&QUIET);
+    // Shims that have ended are collected by the kernel.
+    signals::ignore(libc::SIGCHLD);
+    match serve(orders) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::say!("reap: {error}");
@@ -41,21 +46,33 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn reap(notes: &OwnedFd) -> io::Result<()> {
-    signals::block(&QUIET);
+/// Forks a shim for each command until the daemon hangs up. Returns in each shim, too, at its end.
+fn serve(orders: OwnedFd) -> io::Result<()> {
+    while let Some(command) = received(&orders)? {
+        // A command without a shim is one whose socket is closed.
+        if let Ok(None) = spawn::fork() {
+            drop(orders);
+            return reap(command);
+        }
+    }
+    Ok(())
+}
+
+/// Starts a command and sees it to its end.
+fn reap([notes, stdout, stderr, program]: [OwnedFd; COMMAND_FDS]) -> io::Result<()> {
+    signals::restore_defaults();
+    let _is_none_already = rustix::process::setsid();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let children = signals::descriptor(&[libc::SIGCHLD])?;
-    // A daemon that ended has no command any more.
-    let Some([stdout, stderr, program]) = received(notes)? else { return Ok(()) };
     let program = read(program)?;
     match ProcessTree::start(&program, &stdout, &stderr) {
         Ok(tree) => {
             drop((stdout, stderr));
-            supervise(notes, tree, &children)
+            supervise(&notes, tree, &children)
         }
         Err(error) => {
             let (step, errno) = error.parts();
-            tell(notes, ShimMessage::CannotStart(step, errno));
+            tell(&notes, ShimMessage::CannotStart(step, errno));
             Ok(())
         }
     }
@@ -68,13 +85,13 @@ fn tell(notes: &OwnedFd, note: ShimMessage) {
 }
 
 /// Descriptors of the command; `None` when the daemon has hung up.
-fn received(notes: &OwnedFd) -> io::Result<Option<[OwnedFd; COMMAND_FDS]>> {
+fn received(orders: &OwnedFd) -> io::Result<Option<[OwnedFd; COMMAND_FDS]>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(COMMAND_FDS))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let came = rustix::io::retry_on_intr(|| {
         let mut bytes = [IoSliceMut::new(&mut byte)];
-        rustix::net::recvmsg(notes, &mut bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)
+        rustix::net::recvmsg(orders, &mut bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)
     })?;
     let fds = beside.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
@@ -95,7 +112,7 @@ fn read(program: OwnedFd) -> io::Result<Program> {
 }
 
 fn supervise(notes: &OwnedFd, mut tree: ProcessTree, children: &OwnedFd) -> io::Result<()> {
-    tell(notes, ShimMessage::Running);
+    tell(notes, ShimMessage::Running(raw(rustix::process::getpid())));
     let mut told = false;
     loop {
         let mut fds = [PollFd::new(children, PollFlags::IN), PollFd::new(notes, PollFlags::IN)];

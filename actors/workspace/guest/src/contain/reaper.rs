@@ -1,14 +1,12 @@
 //! The daemon's side of the [`crate::reap`] shim.
 //!
 //! ```text
-//! started ─▶ waits ─▶ has a command ─▶ tells of its end, and ends
+//! daemon ─ orders ─▶ starter of shims ─ fork ─▶ shim ─ fork, exec ─▶ command
+//!    └────────────── a socket for each command ───┘
 //! ```
-//! A socket joins the two. The daemon sends a single message, the command: a program as a file in memory and
-//! its outputs. The shim answers with [`ShimMessage`]s. The daemon shuts its side down as the order to kill, so
-//! a daemon that dies takes its commands with it.
-//!
-//! Starting a shim costs as much as the shortest command, so one is started behind the answer of each command
-//! and waits for the next.
+//! An order is a command: its socket, its outputs, and a program as a file in memory. The shim answers by the
+//! socket with [`ShimMessage`]s. The daemon shuts its side down as the order to kill, so a daemon that dies takes
+//! its commands with it.
 //!
 //! Descendants are found here where no cgroup does it.
 
@@ -21,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use hivekeep_protocol::{Exit, decode, encode};
 use rustix::fs::MemfdFlags;
@@ -31,7 +29,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use super::{Error, OutputReaders, raw, wait_for};
+use super::{Error, OutputReaders, wait_for};
 use crate::contain;
 use crate::sys::spawn::{self, Program, Stdio};
 use crate::sys::{descriptors, fs_ids};
@@ -39,8 +37,8 @@ use crate::sys::{descriptors, fs_ids};
 /// Message of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShimMessage {
-    /// The command runs.
-    Running,
+    /// The command runs, below the shim of this process id.
+    Running(i32),
     /// The command was not started: the step that failed, and its errno.
     CannotStart(spawn::SpawnStep, i32),
     /// The command ended; whether it left other processes.
@@ -51,24 +49,23 @@ pub enum ShimMessage {
 
 /// Most bytes of a [`ShimMessage`] on the socket.
 const MAX_NOTE_BYTES: usize = 16;
-/// Descriptors of a command: its standard output, its standard error, its encoded [`Program`].
-pub const COMMAND_FDS: usize = 3;
+/// Descriptors of a command: its socket, its standard output, its standard error, its encoded [`Program`].
+pub const COMMAND_FDS: usize = 4;
 
-/// Starter of shims.
+/// Shims of this daemon.
 #[derive(Debug)]
 pub struct Shim {
     exe: CString,
     null: File,
-    /// The shim of the next command. Locked while it is started, which takes less than starting another.
-    waiting: Mutex<Option<WaitingShim>>,
+    /// Starter of shims, from the first command on. Locked to give an order, which waits for nothing, and to start it.
+    starter: Mutex<Option<Starter>>,
 }
 
-/// A shim without a command. It ends when its socket is closed.
+/// A process that forks shims. It ends when its socket is closed.
 #[derive(Debug)]
-struct WaitingShim {
-    pid: i32,
+struct Starter {
     pidfd: OwnedFd,
-    notes: OwnedFd,
+    orders: OwnedFd,
 }
 
 impl Shim {
@@ -78,70 +75,57 @@ impl Shim {
     /// When the path holds a NUL, or there is no /dev/null.
     pub fn new(exe: &Path) -> io::Result<Self> {
         let exe = CString::new(exe.as_os_str().as_bytes())?;
-        Ok(Self { exe, null: File::open("/dev/null")?, waiting: Mutex::default() })
+        Ok(Self { exe, null: File::open("/dev/null")?, starter: Mutex::default() })
     }
 
-    /// Gives a command to the shim that waits, or to a new one. Within the runtime; blocks for the start
-    /// of a new one.
-    pub(super) fn start(
-        self: &Arc<Self>,
-        program: &Program,
-    ) -> Result<(Reaped, OutputReaders), Error> {
+    /// Orders a shim for a command. Within the runtime; blocks for the start of the starter, if it is not there.
+    pub(super) fn start(&self, program: &Program) -> Result<(Reaped, OutputReaders), Error> {
         let (readers, writers) = contain::pipes()?;
         let program = in_memory(program)?;
-        let fds = [writers.stdout.as_fd(), writers.stderr.as_fd(), program.as_fd()];
-        let waiting = self.waiting().take();
-        let shim = match waiting.map(|shim| (shim.give(&fds), shim)) {
-            Some((Ok(()), shim)) => shim,
-            dead => {
-                if let Some((_, dead)) = dead {
-                    dead.collect();
-                }
-                let shim = self.launch()?;
-                shim.give(&fds)?;
-                shim
-            }
-        };
-        Ok((shim.under_command(self.clone())?, readers))
+        let (notes, theirs) = pair(SocketType::SEQPACKET)?;
+        let (stdout, stderr) = (writers.stdout.as_fd(), writers.stderr.as_fd());
+        self.order(&[theirs.as_fd(), stdout, stderr, program.as_fd()])?;
+        let notes = descriptors::readable(notes)?;
+        Ok((Reaped { pid: 0, notes, exit: None, others: true, cleared: None }, readers))
     }
 
-    /// Starts the shim of the next command, unless it waits already. Blocks.
-    ///
-    /// # Errors
-    /// When it cannot be started; the next command tries again.
-    fn prepare(&self) -> Result<(), Error> {
-        let mut waiting = self.waiting();
-        if waiting.is_none() {
-            *waiting = Some(self.launch()?);
+    /// Gives an order to the starter, or to a new one where it is dead or stuck.
+    fn order(&self, fds: &[BorrowedFd<'_>; COMMAND_FDS]) -> Result<(), Error> {
+        let mut place = self.starter.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(starter) = place.take() {
+            if starter.take_order(fds).is_ok() {
+                *place = Some(starter);
+                return Ok(());
+            }
+            starter.collect();
         }
+        let starter = self.launch()?;
+        starter.take_order(fds)?;
+        *place = Some(starter);
         Ok(())
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Option<WaitingShim>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn launch(&self) -> Result<WaitingShim, Error> {
-        let shim = Program {
+    fn launch(&self) -> Result<Starter, Error> {
+        let program = Program {
             path: self.exe.clone(),
             argv: vec![c"hivekeep-guest".to_owned(), c"reap".to_owned()],
             env: Vec::new(),
             workdirs: vec![c"/".to_owned()],
             max_open_files: None,
         };
-        let (notes, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(io::Error::from)?;
-        rustix::io::ioctl_fionbio(&notes, true).map_err(io::Error::from)?;
+        let (orders, theirs) = pair(SocketType::STREAM)?;
         let (null, errors) = (self.null.as_fd(), rustix::stdio::stderr());
         let stdio = Stdio { extra: Some(theirs.as_fd()), ..Stdio::of(null, null, errors) };
-        let started = spawn::spawn(&shim, &stdio)?;
-        Ok(WaitingShim { pid: raw(started.pid), pidfd: started.pidfd, notes })
+        let started = spawn::spawn(&program, &stdio)?;
+        Ok(Starter { pidfd: started.pidfd, orders })
     }
+}
+
+/// Two sockets that are joined; the first never blocks.
+fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    rustix::io::ioctl_fionbio(&pair.0, true)?;
+    Ok(pair)
 }
 
 /// A program as a file in memory, whatever its size.
@@ -154,32 +138,19 @@ fn in_memory(program: &Program) -> Result<File, Error> {
     Ok(file)
 }
 
-impl WaitingShim {
-    /// Sends the command's descriptors: all of them, or none when the shim has ended.
-    fn give(&self, fds: &[BorrowedFd<'_>; COMMAND_FDS]) -> io::Result<()> {
+impl Starter {
+    /// Sends the command's descriptors: all of them, or none.
+    fn take_order(&self, fds: &[BorrowedFd<'_>; COMMAND_FDS]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(COMMAND_FDS))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         // The space was made for them, so the push succeeds.
         beside.push(SendAncillaryMessage::ScmRights(fds));
         let byte = [IoSlice::new(&[0])];
-        rustix::net::sendmsg(&self.notes, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+        rustix::net::sendmsg(&self.orders, &byte, &mut beside, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
-    fn under_command(self, starter: Arc<Shim>) -> io::Result<Reaped> {
-        Ok(Reaped {
-            starter,
-            pid: self.pid,
-            pidfd: descriptors::readable(self.pidfd)?,
-            notes: descriptors::readable(self.notes)?,
-            exit: None,
-            others: true,
-            cleared: None,
-            collected: false,
-        })
-    }
-
-    /// Lets the shim end, and collects it. Within the runtime.
+    /// Lets it end, and collects it. Within the runtime.
     fn collect(self) {
         if let Ok(pidfd) = descriptors::readable(self.pidfd) {
             tokio::spawn(async move { drop(wait_for(&pidfd).await) });
@@ -190,16 +161,12 @@ impl WaitingShim {
 /// A command under its shim.
 #[derive(Debug)]
 pub(super) struct Reaped {
-    starter: Arc<Shim>,
-    /// The shim's.
+    /// The shim's, once it has started the command.
     pid: i32,
-    pidfd: AsyncFd<OwnedFd>,
     notes: AsyncFd<OwnedFd>,
     exit: Option<Exit>,
     others: bool,
     cleared: Option<u32>,
-    /// The shim itself has been waited for.
-    collected: bool,
 }
 
 impl Reaped {
@@ -210,9 +177,11 @@ impl Reaped {
     /// Waits for the shim to have started the command.
     pub(super) async fn confirmed(&mut self) -> Result<(), Error> {
         match self.note().await? {
-            ShimMessage::Running => Ok(()),
+            ShimMessage::Running(pid) => {
+                self.pid = pid;
+                Ok(())
+            }
             ShimMessage::CannotStart(step, errno) => {
-                self.collect().await?;
                 Err(spawn::Error::at(step, io::Error::from_raw_os_error(errno)).into())
             }
             ShimMessage::Exited(..) | ShimMessage::Cleared(_) => Err(Error::Lost),
@@ -253,7 +222,7 @@ impl Reaped {
                 }
             }
             ShimMessage::Cleared(killed) => self.cleared = Some(killed),
-            ShimMessage::Running | ShimMessage::CannotStart(..) => {}
+            ShimMessage::Running(_) | ShimMessage::CannotStart(..) => {}
         }
     }
 
@@ -262,7 +231,7 @@ impl Reaped {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.collected
+        self.cleared.is_some()
     }
 
     pub(super) fn kill(&mut self) {
@@ -276,21 +245,6 @@ impl Reaped {
             }
             self.take(self.note().await?);
         }
-    }
-
-    /// Starts the shim of the next command. Within the runtime; waits for nothing.
-    pub(super) fn prepare_next(&self) {
-        let starter = self.starter.clone();
-        let _detached = tokio::task::spawn_blocking(move || starter.prepare());
-    }
-
-    /// Waits for the shim itself, which ends after its last message.
-    pub(super) async fn collect(&mut self) -> io::Result<()> {
-        if !self.collected {
-            wait_for(&self.pidfd).await?;
-            self.collected = true;
-        }
-        Ok(())
     }
 }
 

@@ -49,6 +49,12 @@ pub fn block(signals: &[i32]) {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
+/// Ignores a signal, which programs that are started inherit.
+pub fn ignore(signal: i32) {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
 /// Resets signals that the parent of this process ignored; ignoring is inherited, and commands expect the
 /// usual. SIGPIPE stays: the runtime needs it ignored here.
 pub fn restore_defaults() {

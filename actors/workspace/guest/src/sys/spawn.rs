@@ -266,17 +266,27 @@ unsafe fn enter_first(mut workdirs: *const *const c_char) -> bool {
 /// Goes on in a child process; the calling one exits with status 0.
 ///
 /// # Errors
+/// As [`fork`].
+pub fn continue_in_child() -> io::Result<()> {
+    match fork()? {
+        None => Ok(()),
+        // SAFETY: ends this process without running exit handlers twice.
+        Some(_) => unsafe { libc::_exit(0) },
+    }
+}
+
+/// Goes on in this process and in a child process; `None` in the latter.
+///
+/// # Errors
 /// When no process can be made, or when this process has a second thread: its
 /// locks would stay held in the child for ever.
-pub fn continue_in_child() -> io::Result<()> {
+pub fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count) != 1 {
         return Err(io::Error::other("forking needs a single-threaded process"));
     }
     // SAFETY: single-threaded as just checked, so no lock can be held by another.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(()),
-        // SAFETY: ends this process without running exit handlers twice.
-        _ => unsafe { libc::_exit(0) },
+        pid => Ok(Pid::from_raw(pid)),
     }
 }
