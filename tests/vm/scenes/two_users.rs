@@ -34,7 +34,7 @@ const WORDS: [&str; 13] = [
 ];
 
 /// Parameters that name something and are not refused here, of one tool or of all, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 11] = [
+const EXCEPTIONS: [(&str, &str, &str); 12] = [
     (
         "*",
         "agent_id",
@@ -42,6 +42,7 @@ const EXCEPTIONS: [(&str, &str, &str); 11] = [
     ),
     ("*", "binding_id", "needs a server of git; actors/repository tries another's"),
     ("*", "credential_binding_id", "a credential of the configuration"),
+    ("*", "execution_id", "needs a model; actors/agent tries another's"),
     ("*", "swarm_id", "needs machines that are forked"),
     ("*", "to_markdown", "a form"),
     ("process_list", "place", "chooses among the caller's own"),
