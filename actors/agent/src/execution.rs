@@ -177,7 +177,7 @@ impl ExecutionSaga {
     }
 
     async fn close(&self) -> Result<(), LogError> {
-        let state = self.handle.state();
+        let (state, mut left_open) = (self.handle.state(), None);
         if let Some(session) = state.child {
             let never = CancellationToken::new();
             let end = || self.shared.children.end(session);
@@ -190,9 +190,10 @@ impl ExecutionSaga {
             if let Some(error) = error {
                 self.unless_closing().await;
                 tracing::warn!(execution = %state.begun.id, %error, "its session did not end");
+                left_open = Some(Box::new(error));
             }
         }
-        self.handle.record(Record::Closed { at: Utc::now() }).await
+        self.handle.record(Record::Closed { at: Utc::now(), error: left_open }).await
     }
 
     /// Records that the execution failed.

@@ -34,7 +34,10 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::Ended { end: ExecutionEnd::Cancelled, .. } | Record::Cancelled { .. } => {
             ("execution_cancelled", json!({}))
         }
-        Record::Closed { .. } => ("session_closed", json!({})),
+        Record::Closed { error: None, .. } => ("session_closed", json!({})),
+        Record::Closed { error: Some(error), .. } => {
+            ("session_left_open", json!({ "error": error }))
+        }
     };
     RunEvent { event_type, payload }
 }

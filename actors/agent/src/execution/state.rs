@@ -178,9 +178,11 @@ pub(crate) enum Record {
     Cancelled {
         at: DateTime<Utc>,
     },
-    /// Its session has ended.
+    /// Its session has ended, or could not be ended.
     Closed {
         at: DateTime<Utc>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Box<ToolError>>,
     },
 }
 
@@ -195,7 +197,7 @@ impl Record {
             | Self::IterationFailed { at, .. }
             | Self::Ended { at, .. }
             | Self::Cancelled { at }
-            | Self::Closed { at } => *at,
+            | Self::Closed { at, .. } => *at,
         }
     }
 }

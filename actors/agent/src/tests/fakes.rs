@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
 
 use async_trait::async_trait;
@@ -131,6 +134,8 @@ pub(super) struct FakeChildren(Arc<ChildrenState>);
 struct ChildrenState {
     sessions: Mutex<BTreeMap<(SessionId, String), (SessionId, ChildSession)>>,
     ended: Mutex<Vec<SessionId>>,
+    /// Ends of sessions fail.
+    keeps: AtomicBool,
     /// Tools that were called, with their arguments.
     calls: Mutex<Vec<(String, Value)>>,
     /// Waits of `hold` end when it is told.
@@ -163,6 +168,10 @@ impl FakeChildren {
         let name = name.to_owned();
         let child = ChildSession { parent, name: name.clone(), agent: None, context: None, tools };
         lock(&self.0.sessions).insert((parent, name), (session, child));
+    }
+
+    pub(super) fn end_none(&self) {
+        self.0.keeps.store(true, SeqCst);
     }
 
     pub(super) fn release(&self) {
@@ -227,6 +236,9 @@ impl ChildSessions for FakeChildren {
     }
 
     async fn end(&self, child: SessionId) -> Result<(), ToolError> {
+        if self.0.keeps.load(SeqCst) {
+            return Err(ToolError::new(Layer::Session, codes::JOURNAL_FAILED, "not written"));
+        }
         lock(&self.0.ended).push(child);
         Ok(())
     }

@@ -75,6 +75,18 @@ fn working(request: &ModelRequest) -> Result<ModelAnswer, hivekeep_kernel::ToolE
 }
 
 #[tokio::test]
+async fn a_session_that_could_not_be_ended_is_told() {
+    let stage = Stage::with_worker("").await;
+    stage.models.answer(working);
+    stage.children.end_none();
+    let id = stage.begun("Mend it").await;
+    assert_eq!(stage.end(&id).await["status"], "completed");
+    let last = async || stage.events(&id).await.pop().expect("events");
+    eventually("it is told", async || last().await["event_type"] == "session_left_open").await;
+    assert_eq!(last().await["payload"]["error"]["code"], "journal_failed");
+}
+
+#[tokio::test]
 async fn an_execution_asks_calls_and_ends_with_its_result() {
     let stage = Stage::with_worker("").await;
     stage.models.answer(working);
