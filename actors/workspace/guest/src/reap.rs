@@ -1,8 +1,7 @@
 //! The `reap` role: starts shims, each a subreaper around one command where there is no cgroup to hold it.
 //!
-//! Starting this program costs as much as the shortest command, and forking it a fifth of that; so one process, of
-//! one thread, forks a shim for each command that it is given by its socket (see [`crate::contain::reaper`]). It
-//! ends when the daemon does.
+//! Starting this program costs more than forking it; so one process, of one thread, forks a shim for each command
+//! that it is given by its socket (see [`crate::contain::reaper`]). It ends when the daemon does.
 //!
 //! All that a command starts stays below its shim: nothing leaves its tree by a double fork or a new session. Told
 //! by a socket of its own, or by the daemon's death, a shim kills until no child is left.
@@ -49,10 +48,16 @@ pub fn run() -> ExitCode {
 /// Forks a shim for each command until the daemon hangs up. Returns in each shim, too, at its end.
 fn serve(orders: OwnedFd) -> io::Result<()> {
     while let Some(command) = received(&orders)? {
-        // A command without a shim is one whose socket is closed.
-        if let Ok(None) = spawn::fork() {
-            drop(orders);
-            return reap(command);
+        match spawn::fork() {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                drop(orders);
+                return reap(command);
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                tell(&command[0], ShimMessage::CannotStart(spawn::SpawnStep::Clone, errno));
+            }
         }
     }
     Ok(())
@@ -61,7 +66,7 @@ fn serve(orders: OwnedFd) -> io::Result<()> {
 /// Starts a command and sees it to its end.
 fn reap([notes, stdout, stderr, program]: [OwnedFd; COMMAND_FDS]) -> io::Result<()> {
     signals::restore_defaults();
-    let _is_none_already = rustix::process::setsid();
+    let _leads_no_group_before = rustix::process::setsid();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let children = signals::descriptor(&[libc::SIGCHLD])?;
     let program = read(program)?;
