@@ -22,6 +22,8 @@ mod policy;
 mod ps;
 mod reach;
 mod reference;
+#[cfg(feature = "full")]
+mod runs;
 mod sessions;
 #[cfg(feature = "full")]
 mod team;
@@ -82,6 +84,10 @@ enum Command {
     Policy(policy::Args),
     Approvals(approvals::Args),
     #[cfg(feature = "full")]
+    Agents(runs::AgentsArgs),
+    #[cfg(feature = "full")]
+    Runs(runs::Args),
+    #[cfg(feature = "full")]
     Team(team::Args),
     Config(config::Args),
     Integrate(integrate::Args),
@@ -128,6 +134,10 @@ pub fn main() -> ExitCode {
         Command::Models(args) => models::run(&context, args),
         Command::Policy(args) => policy::run(&context, args),
         Command::Approvals(args) => approvals::run(&context, args),
+        #[cfg(feature = "full")]
+        Command::Agents(args) => runs::agents(&context, &args),
+        #[cfg(feature = "full")]
+        Command::Runs(args) => runs::run(&context, &args),
         #[cfg(feature = "full")]
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),

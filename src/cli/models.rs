@@ -3,7 +3,11 @@
 use hivekeep_kernel::ToolError;
 use serde_json::{Map, Value};
 
-use super::{CliContext, CommandFailure, call::Bar, output};
+use super::{
+    CliContext, CommandFailure,
+    call::Bar,
+    output::{self, word},
+};
 use crate::control::ControlMethod;
 
 /// Show the language models: providers and their health, aliases, and what is spent.
@@ -106,13 +110,5 @@ fn of(amount: &Value, bound: &Value) -> String {
     match bound.as_f64().is_some_and(|bound| bound > 0.0) {
         true => format!("{} of {}", word(amount), word(bound)),
         false => word(amount),
-    }
-}
-
-fn word(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }

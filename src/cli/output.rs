@@ -12,6 +12,7 @@ use hivekeep_door_server::plain;
 use hivekeep_kernel::ToolError;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::reach::Unreachable;
 use crate::daemon;
@@ -77,6 +78,15 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A value as a cell shows it: a text without its quotes, nothing for null.
+pub(super) fn word(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// `3.2s`, `5m12s`, `4h07m`, `12d03h`.
 pub(super) fn age(age: Duration) -> String {
     let secs = age.as_secs();
@@ -90,7 +100,7 @@ pub(super) fn age(age: Duration) -> String {
 
 /// Words in colour when a terminal shows them and `NO_COLOR` is not set.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Paint(bool);
+pub(super) struct Paint(pub(super) bool);
 
 impl Paint {
     /// For standard output.
