@@ -2,6 +2,7 @@
 
 mod corpus;
 mod fakes;
+mod growth;
 mod tasks;
 
 use std::sync::Arc;

@@ -19,7 +19,7 @@ const TOOLS: [&str; 6] = ["fs.read", "fs.write", "hold", "hold.read", "deny", "c
 
 impl Stage {
     /// A stage with an agent `worker` that has all tools, and what `spec` says beside that.
-    async fn with_worker(spec: &str) -> Self {
+    pub(super) async fn with_worker(spec: &str) -> Self {
         let stage = Self::new(TOOLS.map(str::to_owned)).await;
         let text = format!(
             "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: worker, version: 1.0.0 }}\nspec:\n  \
@@ -30,7 +30,7 @@ impl Stage {
         stage
     }
 
-    async fn begun(&self, intent: &str) -> String {
+    pub(super) async fn begun(&self, intent: &str) -> String {
         let asked = json!({ "agent_id": "worker", "intent": intent });
         let started = self.good("aegis.task.execute", asked).await;
         assert_eq!(started["status"], "started");
