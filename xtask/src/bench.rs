@@ -5,6 +5,7 @@
 //! medians that were taken in turns says much. So no figure with a baseline is
 //! ever given without it.
 
+mod agent;
 mod bare;
 mod browser;
 mod calls;
@@ -55,7 +56,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 56] = [
+const FIGURES: [&str; 57] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -94,6 +95,7 @@ const FIGURES: [&str; 56] = [
     "swarm_8",
     "volume_write",
     "model_overhead",
+    "agent_overhead",
     "rag_ingest",
     "rag_query",
     "rag_query_100k",
@@ -119,7 +121,7 @@ const FIGURES: [&str; 56] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 34] = [
+const GROUPS: [(&[&str], Measure); 35] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -155,6 +157,7 @@ const GROUPS: [(&[&str], Measure); 34] = [
     (&["swarm_8"], swarm::measure),
     (&["volume_write"], volumes::measure),
     (&["model_overhead"], model::measure),
+    (&["agent_overhead"], agent::measure),
     (&["rag_ingest", "rag_query"], rag::measure),
     (&["rag_query_100k"], rag::large),
     (&["rag_quality", "rag_quality_tiny"], quality::measure),
