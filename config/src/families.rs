@@ -66,6 +66,9 @@ macro_rules! families {
             /// Agents: how many manifests a user keeps, how many executions run, and their bounds.
             #[cfg(feature = "full")]
             agent: hivekeep_agent::AgentFamily,
+            /// Chats with agents, builds and the dashboard of an editor: what counts as a build.
+            #[cfg(feature = "full")]
+            assistant: hivekeep_assistant::AssistantFamily,
             /// Ingestions of folders into collections, and retrieval from them.
             #[cfg(feature = "full")]
             ingest: hivekeep_ingest::IngestFamily,

@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod chats;
 mod child_sessions;
 mod commands;
 mod files;
@@ -23,6 +24,10 @@ use serde_json::Value;
 
 use hivekeep_kernel::{ScriptId, SessionId, ToolError};
 
+pub use chats::{
+    ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus, Chats,
+    PersonPages,
+};
 pub use child_sessions::{ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool};
 pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
