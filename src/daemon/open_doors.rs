@@ -9,7 +9,7 @@ use std::{
 use hivekeep_door_http_api::hub::{Hub, HubAsPort};
 use hivekeep_door_server::{DaemonServices, HttpDoor};
 #[cfg(feature = "full")]
-use hivekeep_ports::HubDoor;
+use hivekeep_ports::{HubDoor, PersonPages};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -147,6 +147,7 @@ async fn open_more<'c>(
     }
     let hub = Arc::new(HubAsPort(hub));
     core.ports.offer::<dyn HubDoor>(hub.clone());
+    core.ports.offer::<dyn PersonPages>(hub.clone());
     let options = &core.config.hub.listener;
     if options.enabled {
         let address = options.address().map_err(Error::Hub)?;

@@ -226,6 +226,34 @@ fn a_slow_client_is_told_what_it_missed_and_slows_nobody() {
 }
 
 #[test]
+fn a_page_is_sent_where_its_user_says_and_nobody_elses() {
+    let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
+    let mut stage = Stage::of(opened(home));
+    let mut page = Socket::open(&stage.address, &stage.worker);
+    page.send(&json!({ "type": "subscribe", "id": 1, "channel": "pages", "from": 3 }));
+    assert_eq!(page.next()["data"]["code"], "invalid_input");
+    page.follow("pages", &Value::Null);
+    let to = json!({ "path": "/runs/exec_1" });
+    let refused = stage.wire.call(3, "navigate", to.clone());
+    assert!(refused.to_string().contains("no_page_open"), "the page is another's: {refused}");
+    let mut api = Api {
+        home: stage.home,
+        daemon: None,
+        address: String::new(),
+        operator: stage.operator,
+        session: stage.worker,
+        reader: String::new(),
+    };
+    api.find();
+    api.invoke(&api.session, "navigate", &json!({ "input": to })).of(200);
+    let told = page.next();
+    assert_eq!((&told["type"], &told["data"]), (&json!("navigate"), &to));
+    let overview =
+        api.invoke(&api.session, "ide_dashboard_overview", &json!({ "input": {} })).of(200);
+    assert!(overview.to_string().contains("\"bridgeOnline\":true"), "{overview}");
+}
+
+#[test]
 fn what_becomes_of_ingestions_is_told_to_whose_they_are() {
     let embedder = Counter::start();
     let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");

@@ -15,7 +15,7 @@ hivekeep_kernel::codes! {
     }
     /// The channel is none, or is not for this credential.
     HUB_CHANNEL_REFUSED = "hub_channel_refused" {
-        cause: "The name is not one of `events`, `process:ID`, `team:ID`, `ingestions` and `ingestion:COLLECTION`; it is followed already; or the process is of another user's session.",
+        cause: "The name is not one of `events`, `process:ID`, `team:ID`, `ingestions`, `ingestion:COLLECTION` and `pages`; it is followed already; or the process is of another user's session.",
         next: "Name another channel; `process_list` shows a session's processes.",
     }
     /// The client is subscribed already, or to as many channels as it may be.

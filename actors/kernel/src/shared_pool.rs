@@ -89,6 +89,11 @@ impl<K: Eq + Hash + Clone> SharedPool<K> {
     pub fn taken(&self) -> usize {
         lock(&self.0.held).all
     }
+
+    /// Places that one holder has.
+    pub fn taken_by(&self, holder: &K) -> usize {
+        lock(&self.0.held).by.get(holder).copied().unwrap_or_default()
+    }
 }
 
 impl<K: Eq + Hash + Clone> Drop for PoolPlace<K> {

@@ -1,4 +1,5 @@
-//! Publish-subscribe door over WebSocket at `/ws`: processes, events, teams and ingestions, live. It is a route
+//! Publish-subscribe door over WebSocket at `/ws`: processes, events, teams and ingestions, live, and where a page
+//! of the dashboard is to go. It is a route
 //! beside those of the HTTP API, and has a listener of its own where a tool or the configuration starts one.
 //!
 //! ```text
@@ -11,6 +12,7 @@
 mod client;
 mod follow;
 mod frame;
+mod pages;
 
 use std::{
     collections::HashMap,
@@ -34,8 +36,8 @@ use hivekeep_door_server::{
     http::{caller::HttpCaller, door::DoorListener, hosts::AllowedHosts, server::ServerBounds},
 };
 use hivekeep_hub::codes;
-use hivekeep_kernel::{Layer, SharedPool, ToolError, lock};
-use hivekeep_ports::{HubCounts, HubDoor, HubListener};
+use hivekeep_kernel::{Layer, SharedPool, ToolError, User, lock};
+use hivekeep_ports::{HubCounts, HubDoor, HubListener, PersonPages};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Bytes of a message of a client.
@@ -49,6 +51,7 @@ pub struct Hub {
     places: SharedPool,
     /// Channels with the number of their subscribers.
     channels: Mutex<HashMap<String, usize>>,
+    pages: pages::OpenPages,
     listener: Mutex<Option<HubListener>>,
     inside: TaskTracker,
     end: CancellationToken,
@@ -62,6 +65,7 @@ impl Hub {
             hosts: AllowedHosts::new(&http.allowed_hosts, &http.allowed_origins),
             places: SharedPool::new("hub.max_clients", core.config.hub.max_clients),
             channels: Mutex::default(),
+            pages: pages::OpenPages::default(),
             listener: Mutex::default(),
             core,
             inside,
@@ -101,7 +105,7 @@ impl Hub {
     }
 }
 
-/// The hub, as the port has it.
+/// The hub, as the ports have it.
 pub struct HubAsPort(pub Arc<Hub>);
 
 #[async_trait]
@@ -115,6 +119,16 @@ impl HubDoor for HubAsPort {
     fn counts(&self) -> HubCounts {
         let hub = &self.0;
         HubCounts { clients: hub.places.taken(), channels: lock(&hub.channels).len() }
+    }
+}
+
+impl PersonPages for HubAsPort {
+    fn connected(&self, user: User) -> bool {
+        self.0.places.taken_by(&user) > 0
+    }
+
+    fn navigate(&self, user: User, path: &str) -> usize {
+        self.0.pages.navigate(user, path)
     }
 }
 

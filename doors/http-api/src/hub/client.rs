@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     Hub, follow,
     frame::{HeardFrame, HubChannel, ToldFrame},
+    pages,
 };
 
 /// Frames on their way to the socket, of all channels; then their followers wait.
@@ -164,6 +165,7 @@ impl Follower {
     async fn run(self, channel: HubChannel) -> String {
         let followed = match channel {
             HubChannel::Process(id) => follow::process(&self, id).await,
+            HubChannel::Pages => pages::follow(&self).await,
             channel => follow::events(&self, channel).await,
         };
         if let Err(error) = followed {

@@ -123,6 +123,8 @@ pub(super) enum HubChannel {
     Team(String),
     /// `ingestions`: events of all ingestions; or of one collection's, by its id or name.
     Ingestions(Option<String>),
+    /// `pages`: paths that a page of the client's user is to go to.
+    Pages,
 }
 
 impl HubChannel {
@@ -135,7 +137,7 @@ impl HubChannel {
             let shown: String = name.chars().take(80).collect();
             let message = format!("channel `{shown}`: {why}");
             ToolError::new(Layer::Door, codes::HUB_CHANNEL_REFUSED, message).next(
-                "follow `events`, `process:ID`, `team:ID`, `ingestions` or `ingestion:COLLECTION`",
+                "follow `events`, `process:ID`, `team:ID`, `ingestions`, `ingestion:COLLECTION` or `pages`",
             )
         };
         let good = |id: &str| {
@@ -145,6 +147,7 @@ impl HubChannel {
         match name.split_once(':') {
             None if name == "events" => Ok(Self::Events),
             None if name == "ingestions" => Ok(Self::Ingestions(None)),
+            None if name == "pages" => Ok(Self::Pages),
             Some(("process", id)) => {
                 id.parse().map(Self::Process).map_err(|_| refused("is not a valid process"))
             }
@@ -157,7 +160,7 @@ impl HubChannel {
     /// Filter of a channel of events: prefix of the kinds, and subject.
     pub(super) fn events(self) -> (Option<&'static str>, Option<String>) {
         match self {
-            Self::Process(_) | Self::Events => (None, None),
+            Self::Process(_) | Self::Pages | Self::Events => (None, None),
             Self::Team(id) => (None, Some(id)),
             Self::Ingestions(collection) => (Some("ingestion."), collection),
         }
@@ -176,6 +179,7 @@ mod tests {
             (format!("process:{job}"), HubChannel::Process(job)),
             ("team:team_1".to_owned(), HubChannel::Team("team_1".to_owned())),
             ("ingestions".to_owned(), HubChannel::Ingestions(None)),
+            ("pages".to_owned(), HubChannel::Pages),
             ("ingestion:docs".to_owned(), HubChannel::Ingestions(Some("docs".to_owned()))),
         ] {
             assert_eq!(HubChannel::parse(&name), Ok(channel), "{name}");
@@ -186,6 +190,7 @@ mod tests {
             "events:x",
             "team",
             "team:",
+            "pages:x",
             "team:a b",
             "process:x",
             "chat:x",
