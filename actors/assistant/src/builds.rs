@@ -90,17 +90,17 @@ pub(crate) struct BuildRow {
 #[schemars(inline)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BuildStatus {
-    /// It runs.
+    /// The process runs.
     Running,
-    /// It exited with 0.
+    /// Exit with the status 0.
     Success,
-    /// It exited with another status, or crashed.
+    /// Exit with another status, or a crash.
     Failed,
-    /// SIGINT, SIGTERM or SIGKILL ended it.
+    /// End by SIGINT, SIGTERM or SIGKILL.
     Cancelled,
-    /// Its machine ended under it.
+    /// End of the machine under it.
     Interrupted,
-    /// Its machine cannot be asked now.
+    /// The machine cannot be asked now.
     Unknown,
 }
 
@@ -157,7 +157,7 @@ struct StartedProcess {
     status: String,
     exit_code: Option<i32>,
     signal: Option<i32>,
-    /// Nanoseconds.
+    /// Time in nanoseconds, so far or in all.
     duration: i64,
 }
 

@@ -101,7 +101,7 @@ struct LookAtPlan {
     session_id: String,
 }
 
-/// What a chat does.
+/// State of a chat.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PlanRow {
@@ -187,7 +187,7 @@ impl AssistantService {
     }
 }
 
-/// What was found of a chat. One of another user is not there.
+/// The found part of a chat, or that there is no such chat: another user's is not there.
 fn known<T>(found: Option<T>, chat: &str) -> Answer<T> {
     found.ok_or_else(|| {
         ToolError::not_found(Layer::Actor, codes::CHAT_NOT_FOUND, "chat of yours", chat)

@@ -13,7 +13,7 @@ hivekeep_kernel::codes! {
     }
     /// There is no such build.
     BUILD_NOT_FOUND = "build_not_found" {
-        cause: "The id is wrong, the process is no build by `assistant.builds`, or is not kept any more: the last hundred of each workspace that ended are.",
+        cause: "The id is wrong, the process is not a build by `assistant.builds`, or is not kept any more: the last hundred of each workspace that ended are.",
         next: "`ide_build_list` shows the builds, `process_list` all processes.",
     }
     /// The person has no page open that could show it.

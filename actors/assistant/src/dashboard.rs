@@ -28,14 +28,14 @@ const EVENTS: usize = 200;
 #[serde(deny_unknown_fields)]
 struct LookAtDashboard {}
 
-/// What there is.
+/// Answer of ide_dashboard_overview.
 #[derive(Debug, Serialize, JsonSchema)]
 struct DashboardShown {
     /// Numbers.
     overview: DashboardOverview,
 }
 
-/// What the caller has.
+/// Numbers of what the caller has.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct DashboardOverview {
@@ -66,7 +66,7 @@ fn default_activity() -> usize {
     50
 }
 
-/// What happened.
+/// Recent activity.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ActivityRead {
     /// The newest first.
@@ -118,7 +118,7 @@ struct MetricsRead {
     metrics: DashboardMetrics,
 }
 
-/// What was done in a period.
+/// Counts of a period.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct DashboardMetrics {

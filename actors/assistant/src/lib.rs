@@ -32,7 +32,7 @@ type Answer<T> = Result<T, ToolError>;
 const GROUPS: &[&ToolGroup<ServiceActor<AssistantService>>] =
     &[&chat::FAMILY, &builds::FAMILY, &dashboard::FAMILY, &navigate::FAMILY];
 
-/// What the tools stand on.
+/// Ports and tools that the family stands on.
 pub(crate) struct AssistantService {
     /// Doors and families that are mounted later offer ports too, so each is looked for when it is needed.
     ports: Ports,

@@ -72,13 +72,13 @@ pub struct ChatSession {
 #[schemars(inline)]
 #[serde(rename_all = "snake_case")]
 pub enum ChatStatus {
-    /// It waits for a message, or for a decision of a person.
+    /// A message is waited for, or a decision of a person.
     Waiting,
     /// A turn runs, or is about to.
     Running,
-    /// It ended by itself.
+    /// End by itself.
     Completed,
-    /// It ended by an error.
+    /// End by an error.
     Failed,
     /// Somebody ended it.
     Cancelled,
@@ -113,7 +113,7 @@ pub enum ChatRole {
     Assistant,
 }
 
-/// What a chat does now.
+/// Current work of a chat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ChatPlan {
     /// `waiting`, `running`, `completed`, `failed` or `cancelled`.
@@ -136,13 +136,13 @@ pub struct ChatStep {
 #[schemars(inline)]
 #[serde(rename_all = "snake_case")]
 pub enum ChatStepStatus {
-    /// It has not begun.
+    /// Not begun yet.
     Pending,
-    /// It runs.
+    /// The call runs.
     Running,
-    /// It ended well.
+    /// The call ended well.
     Completed,
-    /// It was refused, failed or was interrupted.
+    /// The call was refused, failed or was interrupted.
     Failed,
 }
 
