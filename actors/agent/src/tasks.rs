@@ -1,19 +1,24 @@
 //! The tools of tasks: executions of agents, begun, waited for, listed, cancelled and removed.
 
+mod types;
+
 use std::{sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use hivekeep_kernel::{AgentId, CallCx, ExecutionId, Layer, SessionId, ToolError, User, tools};
-use hivekeep_manifest::{common::JsonObject, parse_agent};
+use hivekeep_manifest::parse_agent;
 use hivekeep_ports::ModelUse;
 use hivekeep_runtime::{
     runs::{RunCaller, RunStatus, SequencedEvent},
     saga::SagaView,
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::types::{
+    AgentEvent, AgentEvents, AgentLogs, AgentWait, TaskCancel, TaskCancelled, TaskEvent,
+    TaskEvents, TaskExecute, TaskList, TaskLogs, TaskRemove, TaskRemoved, TaskRow, TaskStarted,
+    TaskState, TaskStatus, TaskWait, TasksListed,
+};
 use crate::{
     codes,
     execution::{
@@ -29,305 +34,8 @@ type View = SagaView<ExecutionSaga>;
 
 /// Longest wait whose length nobody asked for: clients give up on calls of a minute.
 const WAIT_SECS: u64 = 45;
-/// Longest wait.
-const MAX_WAIT_SECS: u64 = 3_600;
-/// Most events of one page.
-const MAX_EVENTS: usize = 200;
 /// Characters of an intent in a list.
 const SUMMARY_CHARS: usize = 160;
-
-/// Run an agent. It works by itself, in a session of its own that can do nothing yours cannot, and goes on when you
-/// are gone or the daemon restarts. aegis.task.wait waits for its result.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TaskExecute {
-    /// Id or name of the agent. Your own agent of a name comes before one that is everybody's.
-    agent_id: String,
-    /// Task in plain words.
-    #[schemars(length(max = 65_536))]
-    intent: Option<String>,
-    /// Input, which has to fit the agent's `input_schema`; `prompt` is the user's request.
-    input: Option<JsonObject>,
-    /// Version of the agent, as `1.2.3`. Default: the latest.
-    #[serde(default = "latest")]
-    version: Option<String>,
-}
-
-fn latest() -> Option<String> {
-    Some("latest".to_owned())
-}
-
-/// Execution that was begun.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskStarted {
-    /// Id, for the other tools of tasks.
-    execution_id: ExecutionId,
-    /// `started`.
-    status: &'static str,
-    /// Agent that is run.
-    agent_id: AgentId,
-    /// Version of the agent that is run.
-    version: String,
-    /// Kind of the model's provider; `scripted` is not a model.
-    provider_kind: &'static str,
-}
-
-/// Read the state of an execution, and its result if it is over.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TaskStatus {
-    /// Id of the execution.
-    execution_id: String,
-}
-
-/// State of an execution.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskState {
-    /// Id of the execution.
-    execution_id: ExecutionId,
-    /// Agent.
-    agent_id: AgentId,
-    /// `pending`, `running`, `completed`, `failed`, `cancelled`, or after a wait `timed_out`: it goes on.
-    status: &'static str,
-    /// Iterations that were begun.
-    iteration_count: usize,
-    /// Result, or the last text of the model so far.
-    last_output: Option<String>,
-    /// Error that it failed with, or the last iteration.
-    last_error: Option<String>,
-    /// Stable code of the error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_code: Option<String>,
-    /// Tokens read and written so far.
-    tokens: u64,
-    /// Time at which it was begun.
-    started_at: DateTime<Utc>,
-    /// Time at which it ended.
-    ended_at: Option<DateTime<Utc>>,
-    /// Next step of the caller, where it is not over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_step: Option<String>,
-}
-
-/// List executions, the newest first: your own, or all as an operator.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TaskList {
-    /// Id or name of an agent whose executions are listed. Default: of all agents.
-    agent_id: Option<String>,
-    /// Most executions to show, 1 to 200.
-    #[serde(default = "twenty")]
-    #[schemars(range(min = 1, max = 200))]
-    limit: usize,
-}
-
-fn twenty() -> usize {
-    20
-}
-
-/// Executions.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TasksListed {
-    /// The newest first.
-    executions: Vec<TaskRow>,
-    /// How many there are in all.
-    total: usize,
-}
-
-/// An execution.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskRow {
-    /// Id.
-    id: ExecutionId,
-    /// Agent.
-    agent_id: AgentId,
-    /// Name of the agent.
-    agent: String,
-    /// Version of the agent.
-    version: String,
-    /// `pending`, `running`, `completed`, `failed` or `cancelled`.
-    status: &'static str,
-    /// Beginning of the task in plain words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    summary: Option<String>,
-    /// User whose it is.
-    owner: User,
-    /// Time at which it was begun.
-    started_at: DateTime<Utc>,
-    /// Time at which it ended.
-    ended_at: Option<DateTime<Utc>>,
-}
-
-/// Read the events of an execution in order: its prompts, each answer of the model, each call with its result.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TaskLogs {
-    /// Id of the execution.
-    execution_id: String,
-    /// Most events to show, 1 to 200.
-    #[serde(default = "fifty")]
-    #[schemars(range(min = 1, max = MAX_EVENTS))]
-    limit: usize,
-    /// Events to leave out at the beginning.
-    #[serde(default)]
-    offset: usize,
-}
-
-fn fifty() -> usize {
-    50
-}
-
-/// Events of an execution.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskEvents {
-    /// Name of the tool.
-    tool: &'static str,
-    /// Id of the execution.
-    execution_id: String,
-    /// `pending`, `running`, `completed`, `failed` or `cancelled`.
-    status: &'static str,
-    /// Events of the page, in order.
-    events: Vec<TaskEvent>,
-    /// How many there are in all.
-    total: usize,
-    /// Most events that were asked for.
-    limit: usize,
-    /// Events left out at the beginning.
-    offset: usize,
-}
-
-/// An event of an execution.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskEvent {
-    /// Place in the execution, from 1 and without a gap.
-    sequence: u64,
-    /// Name of what happened, as `llm_interaction`.
-    event_type: &'static str,
-    /// Facts about it.
-    payload: Value,
-    /// Time of the event.
-    recorded_at: DateTime<Utc>,
-}
-
-/// Cancel an execution. Its calls are cut short, and its session ends.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TaskCancel {
-    /// Id of the execution.
-    execution_id: String,
-}
-
-/// Outcome of a cancellation.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskCancelled {
-    /// Id of the execution.
-    execution_id: String,
-    /// False if it was over already.
-    cancelled: bool,
-    /// Why it was not cancelled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-/// Remove an execution that is over, with its events.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TaskRemove {
-    /// Id of the execution.
-    execution_id: String,
-}
-
-/// Outcome of a removal.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TaskRemoved {
-    /// Id of the execution.
-    execution_id: String,
-    /// False if it is not over.
-    removed: bool,
-    /// Why it was not removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-/// Wait until an execution is over, and read its result. Without timeout_seconds at most 45 s; `timed_out` says that
-/// it goes on: wait again.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TaskWait {
-    /// Id of the execution.
-    execution_id: String,
-    /// Seconds between two looks. Nothing is polled here: the answer comes at once.
-    #[serde(default = "ten_secs")]
-    #[schemars(range(min = 1))]
-    #[serde(rename = "poll_interval_seconds")]
-    _poll_interval_seconds: u64,
-    /// Longest wait in seconds. Default: 45.
-    #[schemars(range(min = 1, max = MAX_WAIT_SECS))]
-    timeout_seconds: Option<u64>,
-}
-
-fn ten_secs() -> u64 {
-    10
-}
-
-/// Wait for an execution of an agent: the same as aegis.task.wait.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct AgentWait {
-    /// Id of the execution.
-    execution_id: String,
-    /// Seconds between two looks. Nothing is polled here: the answer comes at once.
-    #[serde(default = "ten_secs")]
-    #[schemars(range(min = 1))]
-    #[serde(rename = "poll_interval_seconds")]
-    _poll_interval_seconds: u64,
-    /// Longest wait in seconds. Default: 45.
-    #[schemars(range(min = 1, max = MAX_WAIT_SECS))]
-    timeout_seconds: Option<u64>,
-}
-
-/// Read what an agent did: when each of its executions was begun and ended, the oldest first.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct AgentLogs {
-    /// Id or name of the agent.
-    agent_id: String,
-    /// Most events to show, 1 to 200.
-    #[serde(default = "fifty")]
-    #[schemars(range(min = 1, max = MAX_EVENTS))]
-    limit: usize,
-    /// Events to leave out at the beginning.
-    #[serde(default)]
-    offset: usize,
-}
-
-/// Events of an agent.
-#[derive(Debug, Serialize, JsonSchema)]
-struct AgentEvents {
-    /// Name of the tool.
-    tool: &'static str,
-    /// Id of the agent.
-    agent_id: String,
-    /// Events of the page, the oldest first.
-    events: Vec<AgentEvent>,
-    /// How many there are in all.
-    total: usize,
-    /// Most events that were asked for.
-    limit: usize,
-    /// Events left out at the beginning.
-    offset: usize,
-}
-
-/// An event of an agent.
-#[derive(Debug, Serialize, JsonSchema)]
-struct AgentEvent {
-    /// `task_started`, `task_completed`, `task_failed` or `task_cancelled`.
-    event_type: &'static str,
-    /// Execution, with the version of the agent and what it was asked.
-    payload: Value,
-    /// Time of the event.
-    recorded_at: DateTime<Utc>,
-}
 
 tools! { pub(crate) FAMILY: "tasks" for service AgentService, singleton agents;
     task_execute: TaskExecute => TaskStarted = AgentService::execute {
