@@ -29,7 +29,10 @@ use hivekeep_store::{Append, Journal, NewEvent, Seq, StreamId};
 use tokio::sync::{oneshot, watch};
 use write::Answer;
 
-pub use load::{Loaded, LogRecord, LogSet, Streams, load, load_all, read, read_all, read_records};
+pub use load::{
+    EncodedRecords, Loaded, LogRecord, LogSet, Streams, load, load_all, read, read_all,
+    read_encoded, read_records,
+};
 pub use write::LogError;
 
 /// Maximum number of decisions that wait to be written; one more is refused as retryable.

@@ -9,6 +9,7 @@
 use std::{
     collections::HashMap,
     fmt::{self, Debug, Write},
+    marker::PhantomData,
     sync::Mutex,
 };
 
@@ -138,6 +139,50 @@ pub async fn read_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogEr
     behind_all(journal, &every::<S>(), move || load_all(&from)).await
 }
 
+/// Records of one entity that is never folded, in order, each to be decoded where it is wanted.
+#[derive(Debug)]
+pub struct EncodedRecords<S> {
+    stream: StreamId,
+    records: Vec<Vec<u8>>,
+    of: PhantomData<fn() -> S>,
+}
+
+impl<S: Sourced> EncodedRecords<S> {
+    /// Number of records.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Decodes the record at a place, from 0.
+    ///
+    /// # Errors
+    /// When it makes no sense, or there is none.
+    pub fn decode(&self, at: usize) -> Result<S::Record, LogError> {
+        let bytes = self.records.get(at).ok_or_else(|| "there is no such record".to_owned());
+        let record = bytes.and_then(|bytes| S::Record::decode(bytes));
+        record.map_err(|what| LogError::Unreadable { stream: self.stream.clone(), what })
+    }
+}
+
+/// Reads the records of one entity that is never folded, as [`read`] does.
+///
+/// # Errors
+/// When its stream cannot be read.
+pub async fn read_encoded<S: Sourced>(
+    journal: &Journal,
+    stream: &StreamId,
+) -> Result<EncodedRecords<S>, LogError> {
+    let (from, of) = (journal.clone(), stream.clone());
+    let load = move || {
+        let failed = |source| LogError::Journal { stream: of.clone(), source };
+        let replay = from.replay(&of).map_err(failed)?;
+        encoded::<S>(replay).map_err(|what| LogError::Unreadable { stream: of.clone(), what })
+    };
+    let records = behind_all(journal, stream, load).await?;
+    Ok(EncodedRecords { stream: stream.clone(), records, of: PhantomData })
+}
+
 /// Reads the records of one entity that is never folded, in order, as [`read`] does.
 ///
 /// # Errors
@@ -146,22 +191,19 @@ pub async fn read_records<S: Sourced>(
     journal: &Journal,
     stream: &StreamId,
 ) -> Result<Vec<S::Record>, LogError> {
-    let (from, of) = (journal.clone(), stream.clone());
-    let load = move || {
-        let failed = |source| LogError::Journal { stream: of.clone(), source };
-        let replay = from.replay(&of).map_err(failed)?;
-        decoded::<S>(replay).map_err(|what| LogError::Unreadable { stream: of.clone(), what })
-    };
-    behind_all(journal, stream, load).await
+    let encoded = read_encoded::<S>(journal, stream).await?;
+    (0..encoded.len()).map(|at| encoded.decode(at)).collect()
+}
+
+/// Records behind the snapshot, whole.
+fn encoded<S: Sourced>(replay: Replay) -> Result<Vec<Vec<u8>>, String> {
+    let records = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
+    if S::PIECE_BYTES.is_some() { whole(records) } else { Ok(records) }
 }
 
 /// Decodes the records behind the snapshot.
 fn decoded<S: Sourced>(replay: Replay) -> Result<Vec<S::Record>, String> {
-    let mut records = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
-    if S::PIECE_BYTES.is_some() {
-        records = whole(records)?;
-    }
-    records.iter().map(|bytes| S::Record::decode(bytes)).collect()
+    encoded::<S>(replay)?.iter().map(|bytes| S::Record::decode(bytes)).collect()
 }
 
 async fn behind_all<T: Send + 'static>(

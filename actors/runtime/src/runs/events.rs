@@ -37,7 +37,8 @@ pub struct RunEvents {
     pub total: usize,
 }
 
-/// Reads a page. A record without a time has that of the one before it.
+/// Reads a page: of the other records no more than their number. A record without a time has that of the one before
+/// it.
 ///
 /// # Errors
 /// When the stream cannot be read.
@@ -48,18 +49,25 @@ pub(super) async fn read<S: RunState>(
     offset: usize,
     limit: usize,
 ) -> Result<RunEvents, ToolError> {
-    let records = log::read_records::<S>(journal, stream).await?;
+    let records = log::read_encoded::<S>(journal, stream).await?;
     let total = records.len();
+    let first = offset.min(total);
     let mut recorded_at = state.began_at();
-    let timed = (1..).zip(&records).map(|(sequence, record)| {
-        recorded_at = S::recorded_at(record).unwrap_or(recorded_at);
-        (sequence, recorded_at, record)
-    });
-    let page = timed.skip(offset).take(limit);
-    let events = page.map(|(sequence, recorded_at, record)| SequencedEvent {
-        sequence,
-        recorded_at,
-        event: S::event(record),
-    });
-    Ok(RunEvents { events: events.collect(), total })
+    for at in (0..first).rev() {
+        if let Some(time) = S::recorded_at(&records.decode(at)?) {
+            recorded_at = time;
+            break;
+        }
+    }
+    let mut events = Vec::new();
+    for at in first..first.saturating_add(limit).min(total) {
+        let record = records.decode(at)?;
+        recorded_at = S::recorded_at(&record).unwrap_or(recorded_at);
+        events.push(SequencedEvent {
+            sequence: at as u64 + 1,
+            recorded_at,
+            event: S::event(&record),
+        });
+    }
+    Ok(RunEvents { events, total })
 }
