@@ -221,11 +221,13 @@ impl Approvals {
     }
 
     /// Separation of duties: whoever calls does not approve it. A credential is the same one at all doors; a
-    /// user of this host may be a person at one and an agent at another.
+    /// user of this host may be a person at one and an agent at another. An agent of the daemon's has no
+    /// credential and reaches no door but its own, so at any other door its user is another than it.
     fn other_than_caller(&self, call: &WantedCall, approver: &Approver) -> Result<(), ToolError> {
         let same = call.user == approver.user
             && (matches!(call.user, User::Credential(_)) || call.door == approver.door);
-        if !same || self.0.options.self_approval {
+        let agents_own = call.door == Door::Agent && approver.door != Door::Agent;
+        if !same || agents_own || self.0.options.self_approval {
             return Ok(());
         }
         let message = format!("{approver} made the call and cannot approve it");

@@ -340,6 +340,33 @@ async fn a_credential_is_the_same_one_at_every_door_and_a_user_of_the_host_is_no
     }
 }
 
+/// The user of an agent's session is another than the agent, at each door that no agent has; whoever holds a credential
+/// and calls by it is the same one still, also for an agent that the call says it is.
+#[tokio::test]
+async fn a_user_approves_for_their_agent_and_no_agent_does() {
+    let bench = with_pending(64).await;
+    let approvals = bench.engine.approvals();
+    let yes =
+        || ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply: None };
+    let users = [User::Credential(CredentialId::new()), User::Uid(7), User::Bearer];
+    for (nth, user) in users.into_iter().enumerate() {
+        for (called, by, code) in [
+            (Door::Agent, Door::Cli, None),
+            (Door::Agent, Door::HttpApi, None),
+            (Door::Agent, Door::McpHttp, None),
+            (Door::Agent, Door::Agent, Some("self_approval")),
+            (Door::HttpApi, Door::HttpApi, Some("self_approval")),
+        ] {
+            let agent = Some("coder".to_owned());
+            let call = WantedCall { door: called, agent, ..wanted(user, nth) };
+            let asked = approvals.ask(call, "why".to_owned(), true).await.expect("asked");
+            let decided = approvals.decide(asked.id, &Approver { user, door: by }, yes()).await;
+            let told = decided.err().map(|error| error.code);
+            assert_eq!(told.as_deref(), code, "{user}: {called:?}, {by:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_question_is_asked_once_answered_once_and_idle_in_between() {
     let bench = Bench::new(Options::default()).await;
