@@ -58,6 +58,15 @@ pub(crate) struct Settled {
     pub(crate) estimated: bool,
 }
 
+impl Settled {
+    /// Adds another request's.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.micro_usd = self.micro_usd.saturating_add(other.micro_usd);
+    }
+}
+
 impl SpendLedger {
     /// Opens the ledger. Reservations that a daemon before this one left open are counted as spent, whole: the
     /// provider may have answered, and what it charged is not known.

@@ -13,8 +13,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use hivekeep_kernel::{Address, Layer, ToolError};
 use hivekeep_ports::{
-    ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer, ModelDelta,
-    ModelMessage, ModelRequest, ModelSource, ModelStream, ModelToolCall, ModelUse, Models,
+    ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, LOST_MICRO_USD,
+    LOST_TOKENS, ModelAnswer, ModelDelta, ModelMessage, ModelRequest, ModelSource, ModelStream,
+    ModelToolCall, ModelUsage, ModelUse, Models,
 };
 use hivekeep_runtime::json_schema::validator;
 use serde_json::Value;
@@ -29,7 +30,7 @@ use crate::{
     catalogue::{Candidate, ModelNames},
     codes,
     failure::WireFailure,
-    ledger::SpendLedger,
+    ledger::{Settled, SpendLedger},
     provider::{self, AnsweredQuestion, ProviderJob, Work},
     wire::WireEnd,
 };
@@ -89,7 +90,7 @@ impl LanguageModels {
         candidates: Vec<Candidate>,
         deltas: mpsc::Sender<ModelDelta>,
     ) -> Result<ModelAnswer, ToolError> {
-        let mut failed: Vec<FailedModel> = Vec::new();
+        let (mut failed, mut lost) = (Vec::<FailedModel>::new(), Settled::default());
         let last = candidates.len().saturating_sub(1);
         for (nth, candidate) in candidates.iter().enumerate() {
             let source = candidate.provider.source(&candidate.model);
@@ -116,11 +117,16 @@ impl LanguageModels {
                 }
                 Err(failure) => failure,
             };
-            self.settle_failure(budget, candidate, &source, &failure).await?;
+            lost.add(self.settle_failure(budget, candidate, &source, &failure).await?);
             let error = failure.error(&source);
             let next_one = nth < last && failure.handed_on == 0 && failure.kind.is_the_providers();
             if !next_one {
                 let failed: Vec<_> = failed.iter().map(|it| it.source.to_string()).collect();
+                let tokens = lost.input_tokens.saturating_add(lost.output_tokens);
+                let error = match tokens {
+                    0 => error,
+                    _ => error.detail(LOST_TOKENS, tokens).detail(LOST_MICRO_USD, lost.micro_usd),
+                };
                 return Err(match failed.is_empty() {
                     true => error,
                     false => error.detail("failed_before", failed),
@@ -133,9 +139,7 @@ impl LanguageModels {
     }
 
     fn question(&self, request: &ModelRequest, candidate: &Candidate) -> ModelQuestion {
-        let model = candidate.provider.options.models.get(&candidate.model);
-        let most = model.and_then(|it| it.max_output_tokens).unwrap_or(MAX_TOKENS);
-        let max_tokens = request.max_output_tokens.unwrap_or(most).min(most);
+        let max_tokens = max_tokens(request, candidate);
         ModelQuestion { request: request.clone(), model: candidate.model.clone(), max_tokens }
     }
 
@@ -159,6 +163,13 @@ impl LanguageModels {
     }
 }
 
+/// Most tokens of an answer.
+fn max_tokens(request: &ModelRequest, candidate: &Candidate) -> u32 {
+    let model = candidate.provider.options.models.get(&candidate.model);
+    let most = model.and_then(|it| it.max_output_tokens).unwrap_or(MAX_TOKENS);
+    request.max_output_tokens.unwrap_or(most).min(most)
+}
+
 fn gone() -> WireFailure {
     WireFailure::new(crate::failure::FailureKind::Unavailable, "its actor is not there now")
 }
@@ -177,6 +188,17 @@ impl Models for LanguageModels {
     fn resolve(&self, model: &str, usage: ModelUse) -> Result<Vec<ModelSource>, ToolError> {
         let found = self.catalogue.resolve(model, usage)?;
         Ok(found.iter().map(|it| it.provider.source(&it.model)).collect())
+    }
+
+    fn worst_case(&self, request: &ModelRequest) -> Result<ModelUsage, ToolError> {
+        let candidates = self.catalogue.resolve(&request.model, ModelUse::Generate)?;
+        let each = candidates.iter().map(|it| spend::worst(request, it, max_tokens(request, it)));
+        let worst = each.reduce(|one, other| ModelUsage {
+            output_tokens: one.output_tokens.max(other.output_tokens),
+            cost_micro_usd: one.cost_micro_usd.zip(other.cost_micro_usd).map(|(a, b)| a.max(b)),
+            ..one
+        });
+        worst.ok_or_else(|| ToolError::internal("an alias without models was resolved"))
     }
 
     fn stream(&self, mut request: ModelRequest) -> Result<ModelStream, ToolError> {

@@ -38,6 +38,13 @@ pub trait ChildSessions: Send + Sync {
     /// Those of the dispatcher and of the tool.
     async fn call(&self, call: ChildCall) -> Result<ChildAnswer, ToolError>;
 
+    /// Sessions of agents among this one and those above it, the nearest first; none for a person's. One that
+    /// is over and kept still is among them.
+    fn agents_above(&self, session: SessionId) -> Vec<SessionId>;
+
+    /// Sessions with a call that waits for a person's approval.
+    fn awaiting_approval(&self) -> BTreeSet<SessionId>;
+
     /// Ends a child: its calls are cancelled, and what it owned is orphaned. A session that has ended or
     /// is not there is no error.
     ///

@@ -43,9 +43,9 @@ pub use hivekeep_kernel::{
     UserQuestion, UserReply, form_schema, form_takes,
 };
 pub use models::{
-    ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer, ModelDelta,
-    ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream, ModelTool, ModelToolCall,
-    ModelToolChoice, ModelUsage, ModelUse, Models,
+    ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, LOST_MICRO_USD,
+    LOST_TOKENS, ModelAnswer, ModelDelta, ModelMessage, ModelRequest, ModelSource, ModelStop,
+    ModelStream, ModelTool, ModelToolCall, ModelToolChoice, ModelUsage, ModelUse, Models,
 };
 pub use network::{
     BadGroup, ByteStream, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network,

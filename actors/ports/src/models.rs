@@ -15,6 +15,10 @@ use hivekeep_kernel::{SessionId, ToolError, codes};
 
 /// Number of deltas that wait for a slow reader; then the provider's stream is not read on.
 pub const DELTAS_AHEAD: usize = 64;
+/// Details of the error of a request: tokens and millionths of a dollar that it cost all the same.
+pub const LOST_TOKENS: &str = "lost_tokens";
+/// See [`LOST_TOKENS`].
+pub const LOST_MICRO_USD: &str = "lost_micro_usd";
 
 /// Question to a model.
 #[derive(Debug, Clone)]
@@ -323,6 +327,13 @@ pub trait Models: Send + Sync {
     /// # Errors
     /// `llm_not_configured`, `llm_unknown_backend` or `llm_unknown_model`.
     fn resolve(&self, model: &str, usage: ModelUse) -> Result<Vec<ModelSource>, ToolError>;
+
+    /// Most that a request may come to, whichever of its models answers: the estimate that its budget is reserved
+    /// by. Without a cost where a model has no price.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    fn worst_case(&self, request: &ModelRequest) -> Result<ModelUsage, ToolError>;
 
     /// Asks a model and gives its answer piece by piece. Returns before the provider answers.
     ///

@@ -25,6 +25,9 @@ use crate::{
 /// Most sessions above a child, one above the other.
 const MAX_DEPTH: usize = 3;
 
+/// Most sessions that are looked at, from one upwards: a door may open further ones below a child.
+const MOST_ABOVE: usize = 64;
+
 /// Tools that a child may be shown, by names that models take. None are for operators, whoever began it.
 static VIEW: LazyLock<Arc<ToolView>> =
     LazyLock::new(|| Arc::new(ToolView { names: NameStyle::Underscored, ..ToolView::default() }));
@@ -215,6 +218,19 @@ impl ChildSessions for DispatchedChildren {
         let outcome = self.dispatcher()?.call(request).await;
         outcome.receipt.into_iter().for_each(ReceiptPad::sign);
         Ok(ChildAnswer { value: outcome.result?, from_source: outcome.from_source })
+    }
+
+    fn agents_above(&self, session: SessionId) -> Vec<SessionId> {
+        let row = |id: SessionId| self.sessions.row(id);
+        let above = |of: &SessionRow| of.profile.parent.and_then(row);
+        let all = successors(row(session.principal()), above).take(MOST_ABOVE);
+        all.filter(|it| it.door == Door::Agent).map(|it| it.session).collect()
+    }
+
+    fn awaiting_approval(&self) -> BTreeSet<SessionId> {
+        let Some(dispatcher) = self.dispatcher.get() else { return BTreeSet::new() };
+        let pending = dispatcher.policy().approvals().list(false).into_iter();
+        pending.filter(|one| one.waits).map(|one| one.call.session).collect()
     }
 
     async fn end(&self, child: SessionId) -> Result<(), ToolError> {

@@ -2,7 +2,7 @@
 //! outlive a daemon.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -31,6 +31,8 @@ struct ModelsState {
     asked: Vec<ModelRequest>,
     /// Never answers while it is set.
     silent: bool,
+    /// Estimate of the cost of a request.
+    price: Option<u64>,
 }
 
 impl FakeModels {
@@ -45,6 +47,10 @@ impl FakeModels {
     /// Requests so far, whose answers were given.
     pub(super) fn asked(&self) -> Vec<ModelRequest> {
         lock(&self.0).asked.clone()
+    }
+
+    pub(super) fn cost(&self, micro_usd: Option<u64>) {
+        lock(&self.0).price = micro_usd;
     }
 
     pub(super) fn be_silent(&self, silent: bool) {
@@ -96,6 +102,13 @@ impl Models for FakeModels {
         }
     }
 
+    /// Estimate of each request: the answers of a script are never larger.
+    fn worst_case(&self, request: &ModelRequest) -> Result<ModelUsage, ToolError> {
+        let input_tokens = 10 * request.messages.len() as u64;
+        let usage = ModelUsage { input_tokens, output_tokens: 10, ..ModelUsage::default() };
+        Ok(ModelUsage { estimated: true, cost_micro_usd: lock(&self.0).price, ..usage })
+    }
+
     fn stream(&self, request: ModelRequest) -> Result<ModelStream, ToolError> {
         let mut state = lock(&self.0);
         let (_, deltas) = mpsc::channel(1);
@@ -134,6 +147,8 @@ pub(super) struct FakeChildren(Arc<ChildrenState>);
 struct ChildrenState {
     sessions: Mutex<BTreeMap<(SessionId, String), (SessionId, ChildSession)>>,
     ended: Mutex<Vec<SessionId>>,
+    /// Sessions with a call that waits for an approval.
+    asking: Mutex<BTreeSet<SessionId>>,
     /// Ends of sessions fail.
     keeps: AtomicBool,
     /// Tools that were called, with their arguments.
@@ -168,6 +183,11 @@ impl FakeChildren {
         let name = name.to_owned();
         let child = ChildSession { parent, name: name.clone(), agent: None, context: None, tools };
         lock(&self.0.sessions).insert((parent, name), (session, child));
+    }
+
+    /// Has a call of a session wait for an approval.
+    pub(super) fn asks(&self, session: SessionId) {
+        lock(&self.0.asking).insert(session);
     }
 
     pub(super) fn end_none(&self) {
@@ -233,6 +253,20 @@ impl ChildSessions for FakeChildren {
         let value =
             json!({ "did": tool, "text": "ä".repeat(usize::try_from(bytes).expect("small")) });
         Ok(ChildAnswer { value, from_source: false })
+    }
+
+    fn agents_above(&self, session: SessionId) -> Vec<SessionId> {
+        let sessions = lock(&self.0.sessions);
+        let parent = |id: &SessionId| {
+            sessions.values().find(|(child, _)| child == id).map(|(_, child)| child.parent)
+        };
+        let all: Vec<_> = std::iter::successors(Some(session), parent).collect();
+        // The last is a person's.
+        all[..all.len() - 1].to_vec()
+    }
+
+    fn awaiting_approval(&self) -> BTreeSet<SessionId> {
+        lock(&self.0.asking).clone()
     }
 
     async fn end(&self, child: SessionId) -> Result<(), ToolError> {

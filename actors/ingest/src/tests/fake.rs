@@ -18,8 +18,8 @@ use axum::{
 };
 use hivekeep_kernel::ToolError;
 use hivekeep_ports::{
-    ConfiguredModel, EmbedRequest, Embeddings, ModelRequest, ModelSource, ModelStream, ModelUse,
-    Models,
+    ConfiguredModel, EmbedRequest, Embeddings, ModelRequest, ModelSource, ModelStream, ModelUsage,
+    ModelUse, Models,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -315,6 +315,10 @@ impl Models for CountingModel {
                 "no model is set",
             )),
         }
+    }
+
+    fn worst_case(&self, _: &ModelRequest) -> Result<ModelUsage, ToolError> {
+        Err(ToolError::internal("it only embeds"))
     }
 
     fn stream(&self, _: ModelRequest) -> Result<ModelStream, ToolError> {

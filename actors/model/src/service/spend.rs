@@ -39,10 +39,8 @@ impl LanguageModels {
         source: &ModelSource,
         max_tokens: u32,
     ) -> Result<Budget, ToolError> {
-        let messages = request.messages.len() as u64 + 1;
-        let input_tokens = tokens(request_bytes(request)) + messages * MESSAGE_TOKENS;
-        self.reserve_tokens(request.session, candidate, source, (input_tokens, max_tokens.into()))
-            .await
+        let ModelUsage { input_tokens, output_tokens, .. } = worst(request, candidate, max_tokens);
+        self.reserve_tokens(request.session, candidate, source, (input_tokens, output_tokens)).await
     }
 
     /// Reserves what embedding so many bytes may cost.
@@ -80,7 +78,7 @@ impl LanguageModels {
         Ok(Budget { reserved, input_tokens })
     }
 
-    /// Settles or releases what a failed request reserved.
+    /// Settles or releases what a failed request reserved, and tells what it cost.
     ///
     /// # Errors
     /// When the journal stopped.
@@ -90,16 +88,30 @@ impl LanguageModels {
         candidate: &Candidate,
         source: &ModelSource,
         failure: &WireFailure,
-    ) -> Result<(), ToolError> {
+    ) -> Result<Settled, ToolError> {
         if failure.lost == 0 && failure.handed_on == 0 {
             self.ledger.release(budget.reserved);
-            return Ok(());
+            return Ok(Settled::default());
         }
         let input_tokens = budget.input_tokens.saturating_mul(failure.lost.max(1).into());
         let output_tokens = tokens(failure.handed_on);
         let micro_usd = cost(candidate, input_tokens, output_tokens).unwrap_or_default();
         let spent = Settled { input_tokens, output_tokens, micro_usd, estimated: true };
-        self.ledger.settle(budget.reserved, source, spent).await
+        self.ledger.settle(budget.reserved, source, spent).await?;
+        Ok(spent)
+    }
+}
+
+/// Usage of a question whose answer is as long as it may be.
+pub(super) fn worst(request: &ModelRequest, candidate: &Candidate, max_tokens: u32) -> ModelUsage {
+    let messages = request.messages.len() as u64 + 1;
+    let input_tokens = tokens(request_bytes(request)) + messages * MESSAGE_TOKENS;
+    let output_tokens = max_tokens.into();
+    ModelUsage {
+        input_tokens,
+        output_tokens,
+        estimated: true,
+        cost_micro_usd: cost(candidate, input_tokens, output_tokens),
     }
 }
 

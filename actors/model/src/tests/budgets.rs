@@ -50,6 +50,10 @@ async fn a_request_that_may_cost_more_than_is_left_is_not_made() {
     ] {
         let before = fake.asked().len();
         let stage = stage(with_budget(&fake, budget.clone())).await;
+        let worst = stage.models.worst_case(&question(stage.rig.session, "p/m", "x"));
+        let worst = worst.expect("it is known");
+        assert_eq!((worst.input_tokens, worst.output_tokens), (17, 100));
+        assert_eq!(worst.cost_micro_usd, Some(17 * 2 + 100 * 10));
         stage.ask("p/m", "x").await.expect("the first fits");
         let error = stage.ask("p/m", "x").await.expect_err("the second does not");
         assert_eq!(error.code, "llm_budget_exceeded", "{budget}");
@@ -116,7 +120,9 @@ async fn a_request_that_failed_before_it_was_worked_on_costs_nothing_and_one_tha
     ] {
         let fake = Fake::always(play).await;
         let stage = stage(with_budget(&fake, json!({ "session_tokens": 1000 }))).await;
-        stage.ask("p/m", "x").await.expect_err("it fails");
+        let error = stage.ask("p/m", "x").await.expect_err("it fails");
+        let lost = error.details.get("lost_tokens").and_then(Value::as_u64).unwrap_or(0);
+        assert_eq!(json!(lost), wanted["tokens"], "whoever asked is told what it cost");
         eventually("it is settled", async || spent(&stage).await["session"] == wanted).await;
     }
 }

@@ -226,6 +226,7 @@ async fn a_call_waits_for_a_person_and_no_agent_is_one() {
     let approvals = stage.dispatcher.policy().approvals();
     eventually("it waits", || !approvals.list(false).is_empty()).await;
     let waiting = approvals.list(false).remove(0);
+    assert_eq!(children.awaiting_approval(), BTreeSet::from([id]));
     assert_eq!((waiting.call.session, waiting.call.door, waiting.waits), (id, Door::Agent, true));
     let yes = ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply: None };
     let by = |door| Approver { user: USER, door };
@@ -235,6 +236,23 @@ async fn a_call_waits_for_a_person_and_no_agent_is_one() {
     assert!(!running.is_finished(), "nobody let it through");
     approvals.decide(waiting.id, &by(Door::Cli), yes).await.expect("a person");
     running.await.expect("no panic").expect("it goes on");
+    assert!(children.awaiting_approval().is_empty());
+}
+
+#[tokio::test]
+async fn a_session_below_an_agents_is_told_from_a_persons_whatever_its_door() {
+    let stage = Stage::new(Stage::loose()).await;
+    let children = children(&stage);
+    let own = stage.attachment.session;
+    let id = children.open(child(&stage, "run", &["toy_echo"])).await.expect("opens");
+    let below = ChildSession { parent: id, ..child(&stage, "run", &["toy_echo"]) };
+    let deep = children.open(below).await.expect("opens");
+    let at_a_door = session(&stage, SessionProfile { parent: Some(deep), ..Default::default() });
+    let at_a_door = at_a_door.await.session;
+    children.end(deep).await.expect("ends");
+    assert_eq!(children.agents_above(at_a_door), [deep, id], "also of one that is over");
+    assert_eq!(children.agents_above(id), [id]);
+    assert!(children.agents_above(own).is_empty());
 }
 
 #[tokio::test]
