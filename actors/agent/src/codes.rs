@@ -61,6 +61,36 @@ hivekeep_kernel::codes! {
         cause: "Each turn reads the whole conversation; together they reached `agent.max_tokens`.",
         next: "Ask for less, or have the operator raise the bound.",
     }
+    /// Nobody added to the budget that an execution waited for.
+    BUDGET_EXHAUSTED = "budget_exhausted" {
+        cause: "A bound of its budget was reached, and `agent.wait_days` are over.",
+        next: "Run the agent again with a larger budget; `agent_continue` adds to one that waits.",
+    }
+    /// The budget is larger than it may be.
+    BUDGET_ABOVE_BOUND = "budget_above_bound" {
+        cause: "`agent.budget`, or the tier of the user, bounds what a manifest or a caller may set.",
+        next: "Ask for less, or have the operator raise the bound.",
+    }
+    /// The execution waits for the budget of another one, above it.
+    BUDGET_OF_PARENT = "budget_of_parent" {
+        cause: "What an execution uses counts for the one that began it, too, and that one's bound is reached.",
+        next: "Add to the budget of `details.execution_id`.",
+    }
+    /// Money is bounded, and the model has no price.
+    MODEL_PRICE_UNKNOWN = "model_price_unknown" {
+        cause: "The budget has a bound in US dollars, and `input_usd` and `output_usd` of the model are not set.",
+        next: "Bound tokens in place of `usd`, or have the operator set the prices.",
+    }
+    /// An agent may not continue this execution.
+    CONTINUE_DENIED = "continue_denied" {
+        cause: "The session is an agent's, or below one, and the execution is its own, its parent's or another's.",
+        next: "The owner continues it in a session of their own.",
+    }
+    /// There are too many executions one above the other.
+    EXECUTION_TOO_DEEP = "execution_too_deep" {
+        cause: "An agent began an agent that began an agent, as far as may be.",
+        next: "Have the agent begun further up.",
+    }
     /// The execution or its iteration took too long.
     TIME_EXHAUSTED = "time_exhausted" {
         cause: "`spec.execution.iteration_timeout` or `spec.security.resources.timeout` is over; time without a running daemon does not count.",

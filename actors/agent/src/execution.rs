@@ -10,25 +10,36 @@
 //! repeatable, that is its result. Calls go through the dispatcher in a session of the execution's own, which can do
 //! nothing that the session could not which asked for it.
 
+pub(crate) mod account;
+mod budget;
 mod call;
 mod events;
 pub(crate) mod plan;
+pub(crate) mod relatives;
 pub(crate) mod state;
 mod template;
+pub(crate) mod tree;
 mod turn;
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::{Layer, SessionId, ToolError, codes};
 use hivekeep_ports::{ChildSession, ChildSessions, Models};
 use hivekeep_runtime::{
     log::{Decision, LogError},
+    runs::{Runs, WeakRuns},
     saga::{Saga, SagaHandle},
 };
 use tokio_util::sync::CancellationToken;
 
+use account::BudgetWait;
 use state::{CallKey, Conclusion, ExecutionEnd, ExecutionState, Record};
+use tree::ExecutionTree;
 
 /// Most calls of one turn that run at a time.
 const CALLS_AT_ONCE: usize = 8;
@@ -43,8 +54,25 @@ const CLOSING: Duration = Duration::from_secs(60);
 pub(crate) struct ExecutionShared {
     pub(crate) models: Arc<dyn Models>,
     pub(crate) children: Arc<dyn ChildSessions>,
+    pub(crate) tree: ExecutionTree,
+    /// Longest wait for more budget.
+    pub(crate) patience: TimeDelta,
+    /// All executions, once they are read.
+    pub(crate) runs: OnceLock<WeakRuns<ExecutionSaga>>,
     /// Fires when an ordered stop of the daemon begins.
     pub(crate) closing: CancellationToken,
+}
+
+impl ExecutionShared {
+    /// All executions; none while they are read, and when the daemon has gone.
+    fn runs(&self) -> Option<Runs<ExecutionSaga>> {
+        self.runs.get()?.upgrade()
+    }
+
+    /// Whether somebody who waits would have enough now.
+    pub(crate) fn has_left(&self, wait: &BudgetWait) -> bool {
+        self.tree.has_left(wait.of, wait.kind, wait.wanted)
+    }
 }
 
 /// A step of an execution.
@@ -56,10 +84,14 @@ pub(crate) enum ExecutionStep {
     Prompt,
     /// Asks the model.
     Turn,
+    /// Sets the calls of a turn aside in the budget.
+    Admit,
     /// Makes a call that the model asks for.
     Call(CallKey),
     /// Records what the last turn comes to.
     Conclude,
+    /// Tells the parent and the children of the end.
+    Inform,
     /// Ends the execution's session.
     Close,
 }
@@ -129,8 +161,10 @@ impl Saga for ExecutionSaga {
             ExecutionStep::Open => self.open().await,
             ExecutionStep::Prompt => self.prompt().await,
             ExecutionStep::Turn => self.turn().await,
+            ExecutionStep::Admit => self.admit().await,
             ExecutionStep::Call(key) => self.call(key).await,
             ExecutionStep::Conclude => self.conclude().await,
+            ExecutionStep::Inform => self.inform().await,
             ExecutionStep::Close => self.close().await,
         }
     }
@@ -139,6 +173,7 @@ impl Saga for ExecutionSaga {
 impl ExecutionSaga {
     async fn open(&self) -> Result<(), LogError> {
         let state = self.handle.state();
+        self.shared.tree.insert(&state);
         let plan = &state.begun.plan;
         let child = || ChildSession {
             parent: state.begun.session,
@@ -149,7 +184,10 @@ impl ExecutionSaga {
         };
         let cancelled = self.handle.cancelled();
         match repeated(cancelled, || self.shared.children.open(child())).await {
-            Ok(session) => self.handle.record(Record::Opened { session, at: Utc::now() }).await,
+            Ok(session) => {
+                self.shared.tree.opened(state.begun.id, session);
+                self.handle.record(Record::Opened { session, at: Utc::now() }).await
+            }
             Err(error) => self.fail(error).await,
         }
     }
@@ -169,7 +207,16 @@ impl ExecutionSaga {
     async fn conclude(&self) -> Result<(), LogError> {
         match self.handle.state().conclusion() {
             Some(Conclusion::Ends(end)) => {
-                self.handle.record(Record::Ended { end, at: Utc::now() }).await
+                // A message that came meanwhile is read before the end.
+                let decide = |state: &ExecutionState| {
+                    Ok(match state.conclusion() {
+                        Some(Conclusion::Ends(_)) => {
+                            Decision::record(Record::Ended { end, at: Utc::now() })
+                        }
+                        _ => Decision::nothing(),
+                    })
+                };
+                self.handle.decide::<LogError>(decide).await
             }
             Some(Conclusion::Fails(error)) => self.fail_iteration(error).await,
             None => Ok(()),
@@ -224,9 +271,9 @@ impl ExecutionSaga {
     /// # Errors
     /// `time_exhausted`: true if the execution has none, false if only the iteration has none.
     fn left(&self, state: &ExecutionState) -> Result<Duration, (bool, ToolError)> {
-        let (limits, now) = (&state.begun.plan.limits, Utc::now());
+        let limits = &state.begun.plan.limits;
         let left = |most_ms: u64, at| {
-            Duration::from_millis(most_ms).saturating_sub(self.clock.since(at, now))
+            Duration::from_millis(most_ms).saturating_sub(self.worked(state, at))
         };
         let whole = left(limits.whole_ms, state.begun.at);
         let begun = state.iteration().map_or(state.begun.at, |iteration| iteration.at);
@@ -245,6 +292,12 @@ impl ExecutionSaga {
             return Err(over(false, limits.iteration_ms, "iteration", field));
         }
         Ok(whole.min(iteration))
+    }
+
+    /// Time of work since a record: without waits, and without that in which no daemon ran.
+    fn worked(&self, state: &ExecutionState, at: DateTime<Utc>) -> Duration {
+        let waited = state.account.waited_since(at).to_std().unwrap_or_default();
+        self.clock.since(at, Utc::now()).saturating_sub(waited)
     }
 
     /// Records that the time is over.

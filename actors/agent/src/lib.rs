@@ -16,8 +16,10 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{AgentId, ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
-use hivekeep_manifest::agent::AgentManifest;
+use hivekeep_kernel::{
+    AgentId, ErrorCode, RestartPolicy, Service, ServiceActor, ToolError, ToolInfo,
+};
+use hivekeep_manifest::agent::{AgentBudget, AgentManifest};
 use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest};
 use hivekeep_runtime::{Daemon, Family, FamilyOptions, Mounted};
 use schemars::JsonSchema;
@@ -26,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use tools::AgentService;
 
 /// Limits of each user's agents, of those that the operators keep for everybody, and of executions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Agents by name; a user's tier may allow fewer (`agents`).
@@ -45,6 +47,12 @@ pub struct Options {
     /// Tokens of an execution, read and written. The turn that exceeds them is its last.
     #[schemars(range(min = 1))]
     pub max_tokens: u64,
+    /// Bounds of the budget of an execution, which a manifest or a caller may lower and not raise; a user's tier
+    /// may allow less (`execution_micro_usd`, `execution_tokens`, `execution_wall_secs`, `execution_tool_calls`).
+    pub budget: AgentBudgetBounds,
+    /// Days that an execution waits for more budget before it fails.
+    #[schemars(range(min = 1, max = 365))]
+    pub wait_days: u32,
     /// Executions that are over and kept.
     pub kept: usize,
     /// Days that an execution is kept after its end.
@@ -59,13 +67,50 @@ impl Default for Options {
             max_running: 16,
             max_turns: 100,
             max_tokens: 2_000_000,
+            budget: AgentBudgetBounds::default(),
+            wait_days: 30,
             kept: 1_000,
             kept_days: 30,
         }
     }
 }
 
-impl FamilyOptions for Options {}
+/// Bounds of the budget of an execution. None is set with 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentBudgetBounds {
+    /// US dollars for models.
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub usd: f64,
+    /// Tokens, read and written.
+    pub tokens: u64,
+    /// Seconds of work.
+    pub wall_secs: u64,
+    /// Calls of tools.
+    pub tool_calls: u64,
+}
+
+impl AgentBudgetBounds {
+    /// The same as a manifest has it.
+    fn budget(self) -> AgentBudget {
+        let set = |amount: u64| Some(amount).filter(|amount| *amount > 0);
+        AgentBudget {
+            usd: Some(self.usd).filter(|usd| *usd > 0.0),
+            tokens: set(self.tokens),
+            wall_secs: set(self.wall_secs),
+            tool_calls: set(self.tool_calls),
+        }
+    }
+}
+
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
+        match (0.0..=1e6).contains(&self.budget.usd) {
+            true => Vec::new(),
+            false => vec![("budget", "usd must be between 0 and 1000000".to_owned())],
+        }
+    }
+}
 
 /// Manifest of an agent, for the registry.
 #[derive(Debug, Clone)]
@@ -119,13 +164,21 @@ impl Family for AgentFamily {
     const INSTRUCTIONS: &'static str = "\
 - aegis.agent.search finds an agent for a task, aegis.agent.list shows all, aegis.agent.export gives a \
 manifest back; aegis.agent.create and aegis.agent.update deploy one.
-- aegis.task.execute runs an agent, aegis.task.wait waits for its result; an execution goes on without you.";
+- aegis.task.execute runs an agent, aegis.task.wait waits for its result; an execution goes on without you, \
+agent_continue talks to it.";
 
-    const HOLDS: &'static [&'static str] = &[DeployedAgent::HELD, execution::state::HELD];
+    const HOLDS: &'static [&'static str] = &[
+        DeployedAgent::HELD,
+        execution::state::HELD,
+        "execution_micro_usd",
+        "execution_tokens",
+        "execution_wall_secs",
+        "execution_tool_calls",
+    ];
 
     fn tools() -> Vec<&'static ToolInfo> {
-        let groups = [&tools::FAMILY, &tasks::AGENT_FAMILY, &tasks::FAMILY];
-        groups.into_iter().flat_map(|group| group.rows.iter().map(|row| &row.0)).collect()
+        let groups = <AgentService as Service>::TOOLS;
+        groups.iter().flat_map(|group| group.rows.iter().map(|row| &row.0)).collect()
     }
 
     fn codes() -> Vec<&'static ErrorCode> {

@@ -1,12 +1,14 @@
 //! The tools of tasks: executions of agents, begun, waited for, listed, cancelled and removed.
 
+mod continuation;
 mod types;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{AgentId, CallCx, ExecutionId, Layer, SessionId, ToolError, User, tools};
-use hivekeep_manifest::parse_agent;
+use hivekeep_manifest::{agent::AgentBudget, parse_agent};
+use hivekeep_manifest_registry::RegistryCaller;
 use hivekeep_ports::ModelUse;
 use hivekeep_runtime::{
     runs::{RunCaller, RunStatus, SequencedEvent},
@@ -14,8 +16,9 @@ use hivekeep_runtime::{
 };
 use serde_json::{Value, json};
 
+pub(crate) use self::continuation::CONTINUE_FAMILY;
 use self::types::{
-    AgentEvent, AgentEvents, AgentLogs, AgentWait, TaskCancel, TaskCancelled, TaskEvent,
+    AgentEvent, AgentEvents, AgentLogs, AgentWait, BudgetRow, TaskCancel, TaskCancelled, TaskEvent,
     TaskEvents, TaskExecute, TaskList, TaskLogs, TaskRemove, TaskRemoved, TaskRow, TaskStarted,
     TaskState, TaskStatus, TaskWait, TasksListed,
 };
@@ -23,8 +26,11 @@ use crate::{
     codes,
     execution::{
         ExecutionSaga,
+        account::{BudgetAmounts, BudgetKind},
         plan::{ExecutionPlan, ExecutionRequest},
-        state::{ExecutionBegun, ExecutionEnd, Record},
+        relatives::{self, DAEMON},
+        state::{ExecutionBegun, ExecutionEnd, ExecutionState, Record},
+        tree::MAX_DEPTH,
     },
     tools::{AgentService, invalid},
 };
@@ -80,8 +86,9 @@ fn wait_secs(input: &Value) -> Option<u64> {
 
 impl AgentService {
     async fn execute(self: Arc<Self>, cx: CallCx, input: TaskExecute) -> Answer<TaskStarted> {
-        let TaskExecute { agent_id, intent, input, version } = input;
+        let TaskExecute { agent_id, intent, input, version, budget } = input;
         let caller = self.caller(&cx)?;
+        let above = self.above(&cx)?;
         let version = version.as_deref().filter(|version| *version != "latest");
         let (agent_id, _, kept) = self.agents.find(caller, &agent_id, version)?;
         let parse = tokio::task::spawn_blocking(move || parse_agent(&kept.text)).await;
@@ -89,18 +96,24 @@ impl AgentService {
         let manifest = parse.map_err(|problems| invalid(&problems))?;
         let request = ExecutionRequest { intent, input: input.unwrap_or_default() };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
-        let sources = self.models.resolve(&plan.model, ModelUse::Generate)?;
+        let sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
+        plan.budget = self.budget(caller, &plan.budget, &budget.unwrap_or_default())?;
+        if let Some(above) = &above {
+            plan.budget = plan.budget.within(&time_left(above));
+        }
         plan.tools = self.shown(&cx, &plan.tools);
         let (id, version) = (ExecutionId::new(), plan.version.clone());
         let begun = ExecutionBegun {
             id,
             user: caller.user,
             session: cx.session,
-            payer: self.payer(&cx),
+            payer: above.as_ref().map_or(cx.session, |above| above.begun.payer),
+            parent: above.as_ref().map(|above| above.begun.id),
+            counts_calls: above.as_ref().is_some_and(|above| self.counts_calls(above)),
             plan,
             at: Utc::now(),
         };
-        self.runs.begin(id, Record::Begun(Box::new(begun))).await?;
+        self.begin(begun).await?;
         Ok(TaskStarted {
             execution_id: id,
             status: "started",
@@ -110,26 +123,76 @@ impl AgentService {
         })
     }
 
-    /// Session whose budget of models pays: that of an execution's own session is its asker's.
-    fn payer(&self, cx: &CallCx) -> SessionId {
-        let all = RunCaller { user: User::Nobody, operator: true };
-        let (open, _) = self.runs.list(all, None, usize::MAX);
-        let asks = |view: &&View| view.state.child == Some(cx.session);
-        let above = open.iter().map(|(_, view)| view).find(asks);
-        above.map_or(cx.session, |view| view.state.begun.payer)
+    /// Begins an execution, and has its parent know of it: one that ends meanwhile ends this one, too.
+    async fn begin(&self, begun: ExecutionBegun) -> Answer<()> {
+        let (id, parent, agent) = (begun.id, begun.parent, begun.plan.agent.clone());
+        let left = |id: ExecutionId| {
+            let view = self.runs.get(DAEMON, &id.to_string());
+            view.is_ok_and(|view| relatives::is_left(&view.state))
+        };
+        self.shared.tree.retain(left);
+        self.runs.begin(id, Record::Begun(Box::new(begun))).await?;
+        // Its first step does it, too, and may be later than a word of its parent.
+        if let Ok(view) = self.runs.get(DAEMON, &id.to_string()) {
+            self.shared.tree.insert(&view.state);
+        }
+        let Some(parent) = parent else { return Ok(()) };
+        let noted = relatives::note_child(&self.runs, parent, id, agent).await;
+        if noted.is_err() {
+            self.runs.cancel(DAEMON, &id.to_string()).await?;
+        }
+        noted
+    }
+
+    /// Execution in whose session the caller is, or in one below that.
+    fn above(&self, cx: &CallCx) -> Answer<Option<ExecutionState>> {
+        let agents = self.shared.children.agents_above(cx.session);
+        let Some(above) = self.shared.tree.of_sessions(&agents) else { return Ok(None) };
+        if self.shared.tree.depth(above) >= MAX_DEPTH {
+            let message = format!("{above} has {} executions above it already", MAX_DEPTH - 1);
+            return Err(ToolError::new(Layer::Actor, codes::EXECUTION_TOO_DEEP, message)
+                .next("have the agent begun further up; nothing was begun")
+                .detail("max_depth", MAX_DEPTH));
+        }
+        Ok(Some(self.runs.get(DAEMON, &above.to_string())?.state))
+    }
+
+    fn counts_calls(&self, above: &ExecutionState) -> bool {
+        self.shared.tree.bounded(above.begun.id).contains(&BudgetKind::ToolCalls)
+    }
+
+    /// Bounds of a budget: those that are asked for and may be, and else those that there are for everybody.
+    fn budget(
+        &self,
+        caller: RegistryCaller,
+        manifest: &BudgetAmounts,
+        asked: &AgentBudget,
+    ) -> Answer<BudgetAmounts> {
+        let most = self.budget_bounds(caller.user);
+        let budget = manifest.clone().within(&BudgetAmounts::of(asked));
+        if !caller.operator {
+            budget.check(&most)?;
+        }
+        Ok(budget.or(&most))
+    }
+
+    /// Bounds that a manifest or a caller may not raise: the operator's, and of the user's tier.
+    fn budget_bounds(&self, user: User) -> BudgetAmounts {
+        let of_tier = |kind: BudgetKind| Some((kind, self.sessions.allowance(user, kind.held())?));
+        let of_tier = BudgetKind::ALL.into_iter().filter_map(of_tier).collect();
+        BudgetAmounts::of(&self.options.budget.budget()).within(&of_tier)
     }
 
     async fn status(self: Arc<Self>, cx: CallCx, input: TaskStatus) -> Answer<TaskState> {
-        Ok(state(&self.runs.get(self.run_caller(&cx), &input.execution_id)?))
+        Ok(self.state(&self.runs.get(self.run_caller(&cx), &input.execution_id)?))
     }
 
     async fn list_tasks(self: Arc<Self>, cx: CallCx, input: TaskList) -> Answer<TasksListed> {
         let group = input.agent_id.map(|agent| self.agent_id(&cx, &agent)).transpose()?;
         let (rows, total) = self.runs.list(self.run_caller(&cx), group.as_deref(), input.limit);
-        Ok(TasksListed {
-            executions: rows.iter().map(|(id, view)| row(*id, view)).collect(),
-            total,
-        })
+        let asks = self.shared.children.awaiting_approval();
+        let executions = rows.iter().map(|(id, view)| row(*id, view, &asks)).collect();
+        Ok(TasksListed { executions, total })
     }
 
     async fn logs(self: Arc<Self>, cx: CallCx, input: TaskLogs) -> Answer<TaskEvents> {
@@ -168,6 +231,15 @@ impl AgentService {
 
     async fn remove(self: Arc<Self>, cx: CallCx, input: TaskRemove) -> Answer<TaskRemoved> {
         let execution_id = input.execution_id;
+        let view = self.runs.get(self.run_caller(&cx), &execution_id)?;
+        if view.given_up.is_some() && view.status().is_over() {
+            // Nobody takes its last steps.
+            if let Some(session) = view.state.child {
+                self.shared.children.end(session).await?;
+            }
+            let used = view.state.account.total();
+            relatives::inform(&self.runs, &view.state, used).await?;
+        }
         let removed = self.runs.remove(self.run_caller(&cx), &execution_id).await?;
         let goes_on = || "it is not over: cancel it first by aegis.task.cancel".to_owned();
         Ok(TaskRemoved { execution_id, removed, error: (!removed).then(goes_on) })
@@ -177,17 +249,21 @@ impl AgentService {
         let secs = input.timeout_seconds.unwrap_or(WAIT_SECS);
         let (view, timed_out) =
             self.runs.wait(&cx, &input.execution_id, Duration::from_secs(secs)).await?;
-        let now = state(&view);
+        let now = self.state(&view);
         if !timed_out {
             return Ok(now);
         }
-        let next = "it goes on: call aegis.task.wait again, or aegis.task.cancel to end it";
-        Ok(TaskState { status: "timed_out", next_step: Some(next.to_owned()), ..now })
+        let next = match now.waiting_for {
+            None => {
+                "it goes on: call aegis.task.wait again, or aegis.task.cancel to end it".to_owned()
+            }
+            Some(_) => now.next_step.unwrap_or_default(),
+        };
+        Ok(TaskState { status: "timed_out", next_step: Some(next), ..now })
     }
 
     async fn agent_wait(self: Arc<Self>, cx: CallCx, input: AgentWait) -> Answer<TaskState> {
-        let AgentWait { execution_id, _poll_interval_seconds, timeout_seconds } = input;
-        self.wait(cx, TaskWait { execution_id, _poll_interval_seconds, timeout_seconds }).await
+        self.wait(cx, input.0).await
     }
 
     async fn agent_logs(self: Arc<Self>, cx: CallCx, input: AgentLogs) -> Answer<AgentEvents> {
@@ -202,7 +278,7 @@ impl AgentService {
         Ok(AgentEvents { tool: cx.tool, agent_id, events, total, limit, offset })
     }
 
-    fn run_caller(&self, cx: &CallCx) -> RunCaller {
+    pub(crate) fn run_caller(&self, cx: &CallCx) -> RunCaller {
         RunCaller::of(cx, &*self.sessions)
     }
 
@@ -214,9 +290,14 @@ impl AgentService {
             Err(error) => Err(error),
         }
     }
+
+    /// State of an execution as clients are shown it.
+    fn state(&self, view: &View) -> TaskState {
+        shown(view, &self.shared.children.awaiting_approval())
+    }
 }
 
-fn state(view: &View) -> TaskState {
+fn shown(view: &View, asks: &BTreeSet<SessionId>) -> TaskState {
     let (state, plan) = (&view.state, &view.state.begun.plan);
     let last_output = match state.end.as_deref() {
         Some(ExecutionEnd::Completed { output }) => Some(output.clone()),
@@ -228,23 +309,70 @@ fn state(view: &View) -> TaskState {
     });
     let error = given_up.as_ref().or(state.last_error());
     let status = view.status();
-    let waits = (!status.is_over()).then(|| "aegis.task.wait waits for its result".to_owned());
+    let waiting_for = waiting_for(view, asks);
+    let next = match waiting_for {
+        _ if status.is_over() => None,
+        Some("budget") => Some("agent_continue adds to its budget, aegis.task.cancel ends it"),
+        Some(_) => Some("its owner decides: `hivekeep approvals`"),
+        None => Some("aegis.task.wait waits for its result"),
+    };
     TaskState {
         execution_id: state.begun.id,
         agent_id: plan.agent_id,
         status: status.word(),
+        waiting_for,
         iteration_count: state.iterations.len(),
         last_output,
         last_error: error.map(ToolError::to_text),
         error_code: error.map(|error| error.code.clone().into_owned()),
         tokens: state.tokens,
+        budget: budget(state),
         started_at: state.begun.at,
         ended_at: state.ended_at,
-        next_step: waits,
+        next_step: next.map(str::to_owned),
     }
 }
 
-fn row(id: ExecutionId, view: &View) -> TaskRow {
+/// Whatever an execution waits for.
+fn waiting_for(view: &View, asks: &BTreeSet<SessionId>) -> Option<&'static str> {
+    let state = &view.state;
+    match state.child {
+        _ if view.status().is_over() => None,
+        _ if state.account.waiting().is_some() => Some("budget"),
+        Some(session) if asks.contains(&session) => Some("approval"),
+        _ => None,
+    }
+}
+
+/// Seconds of work up to a time.
+fn worked(state: &ExecutionState, upto: DateTime<Utc>) -> u64 {
+    let worked = upto - state.begun.at - state.account.waited_since(state.begun.at);
+    u64::try_from(worked.num_seconds()).unwrap_or(0)
+}
+
+/// Time of work that an execution leaves to one that it begins.
+fn time_left(above: &ExecutionState) -> BudgetAmounts {
+    let bound = above.account.budget.get(BudgetKind::WallSecs);
+    let left = |bound: u64| bound.saturating_sub(worked(above, Utc::now()));
+    bound.map(|bound| (BudgetKind::WallSecs, left(bound))).into_iter().collect()
+}
+
+/// Bounds of an execution, and what it used of them up to its last record.
+fn budget(state: &ExecutionState) -> Vec<BudgetRow> {
+    let used = state.account.total();
+    let row = |(kind, limit): (BudgetKind, u64)| BudgetRow {
+        kind: kind.word(),
+        used: if kind == BudgetKind::WallSecs {
+            worked(state, state.last_at)
+        } else {
+            used.amount(kind)
+        },
+        limit,
+    };
+    state.account.budget.kinds().map(row).collect()
+}
+
+fn row(id: ExecutionId, view: &View, asks: &BTreeSet<SessionId>) -> TaskRow {
     let (begun, plan) = (&view.state.begun, &view.state.begun.plan);
     TaskRow {
         id,
@@ -252,6 +380,7 @@ fn row(id: ExecutionId, view: &View) -> TaskRow {
         agent: plan.agent.clone(),
         version: plan.version.clone(),
         status: view.status().word(),
+        waiting_for: waiting_for(view, asks),
         summary: summary(view),
         owner: begun.user,
         started_at: begun.at,

@@ -3,6 +3,8 @@
 mod corpus;
 mod fakes;
 mod growth;
+mod relatives;
+mod talk;
 mod tasks;
 
 use std::sync::Arc;
@@ -78,7 +80,7 @@ impl Stage {
         tool: &str,
         args: Value,
     ) -> Result<Value, ToolError> {
-        let tool = match tool.contains('.') {
+        let tool = match tool.contains('.') || tool == "agent_continue" {
             true => tool.to_owned(),
             false => format!("aegis.agent.{tool}"),
         };

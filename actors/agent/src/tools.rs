@@ -1,7 +1,11 @@
 //! The tools of agents.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
+use chrono::TimeDelta;
 use hivekeep_kernel::{
     AgentId, CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, User, tools,
 };
@@ -22,7 +26,7 @@ use serde_json::json;
 
 use crate::{
     DeployedAgent, Options,
-    execution::{ExecutionSaga, ExecutionShared},
+    execution::{ExecutionSaga, ExecutionShared, relatives, tree::ExecutionTree},
     tasks,
 };
 
@@ -244,7 +248,7 @@ tools! { pub(crate) FAMILY: "agents" for service AgentService, singleton agents;
 pub(crate) struct AgentService {
     pub(crate) agents: ManifestRegistry<DeployedAgent>,
     pub(crate) runs: Runs<ExecutionSaga>,
-    pub(crate) models: Arc<dyn Models>,
+    pub(crate) shared: Arc<ExecutionShared>,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) options: Options,
     catalogue: Arc<dyn ToolCatalogue>,
@@ -253,7 +257,7 @@ pub(crate) struct AgentService {
 
 impl Service for AgentService {
     const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] =
-        &[&FAMILY, &tasks::AGENT_FAMILY, &tasks::FAMILY];
+        &[&FAMILY, &tasks::AGENT_FAMILY, &tasks::CONTINUE_FAMILY, &tasks::FAMILY];
 }
 
 impl AgentService {
@@ -264,10 +268,12 @@ impl AgentService {
             bytes: options.max_manifests_mb.saturating_mul(1024 * 1024),
         };
         let agents = ManifestRegistry::open(daemon, limits).await?;
-        let models = daemon.ports.need::<dyn Models>()?;
         let shared = Arc::new(ExecutionShared {
-            models: models.clone(),
+            models: daemon.ports.need::<dyn Models>()?,
             children: daemon.ports.need::<dyn ChildSessions>()?,
+            tree: ExecutionTree::default(),
+            patience: TimeDelta::days(options.wait_days.into()),
+            runs: OnceLock::new(),
             closing: daemon.closing.clone(),
         });
         let kept = RunOptions {
@@ -275,11 +281,13 @@ impl AgentService {
             kept: options.kept,
             kept_days: options.kept_days,
         };
-        let (runs, child) = Runs::open(daemon, "executions", kept, shared).await?;
+        let (runs, child) = Runs::open(daemon, "executions", kept, shared.clone()).await?;
+        let _the_first = shared.runs.set(runs.downgrade());
+        relatives::restore(&runs, &shared).await?;
         let service = Self {
             agents,
             runs,
-            models,
+            shared,
             sessions: daemon.sessions.clone(),
             options,
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,

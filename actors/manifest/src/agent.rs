@@ -11,7 +11,7 @@ use crate::common::{
 };
 
 pub use execution::{
-    AgentDelivery, AgentExecution, Consensus, DeliveryCondition, DeliveryDestination,
+    AgentBudget, AgentDelivery, AgentExecution, Consensus, DeliveryCondition, DeliveryDestination,
     ExecutionMode, JudgeFallback, OutputFormat, OutputRules, OutputStream, ScriptRule,
     SemanticRule, SystemRules, ToolValidator, Transform, Validation, ValidationRules, Validator,
 };

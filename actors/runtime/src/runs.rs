@@ -22,7 +22,10 @@ mod table;
 mod tests;
 mod timers;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use hivekeep_kernel::{CallCx, Fault, Layer, RestartPolicy, Tier, ToolError, User, codes};
 use hivekeep_ports::SessionQuotas;
@@ -94,7 +97,22 @@ impl<G: Saga<State: RunState>> Clone for Runs<G> {
     }
 }
 
+/// Runs as their own steps see them, without keeping them.
+pub struct WeakRuns<G: Saga<State: RunState>>(Weak<Shared<G>>);
+
+impl<G: Saga<State: RunState>> WeakRuns<G> {
+    /// The runs, as long as anybody has them.
+    pub fn upgrade(&self) -> Option<Runs<G>> {
+        self.0.upgrade().map(Runs)
+    }
+}
+
 impl<G: Saga<State: RunState>> Runs<G> {
+    /// The same without keeping them.
+    pub fn downgrade(&self) -> WeakRuns<G> {
+        WeakRuns(Arc::downgrade(&self.0))
+    }
+
     /// Reads all runs of the journal. The child is the actor that goes on with them, `PATH` below the root.
     ///
     /// # Errors

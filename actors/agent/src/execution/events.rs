@@ -34,6 +34,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::Ended { end: ExecutionEnd::Cancelled, .. } | Record::Cancelled { .. } => {
             ("execution_cancelled", json!({}))
         }
+        Record::Account { change, .. } => change.event(),
         Record::Closed { error: None, .. } => ("session_closed", json!({})),
         Record::Closed { error: Some(error), .. } => {
             ("session_left_open", json!({ "error": error }))

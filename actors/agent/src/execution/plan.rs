@@ -15,7 +15,10 @@ use hivekeep_runtime::json_schema::{ValidationError, validator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::template::{self, TemplateValue};
+use super::{
+    account::BudgetAmounts,
+    template::{self, TemplateValue},
+};
 use crate::{Options, codes};
 
 /// Iterations of an agent of the mode `iterative` that names no number.
@@ -50,6 +53,8 @@ pub(crate) struct ExecutionPlan {
     pub(crate) tools: BTreeSet<String>,
     pub(crate) security_context: Option<String>,
     pub(crate) limits: ExecutionLimits,
+    #[serde(default)]
+    pub(crate) budget: BudgetAmounts,
 }
 
 /// Bounds of an execution.
@@ -101,6 +106,9 @@ impl ExecutionPlan {
             agent: metadata.name,
             version: metadata.version,
             description: metadata.description,
+            budget: BudgetAmounts::of(
+                &spec.execution.as_ref().and_then(|it| it.budget).unwrap_or_default(),
+            ),
             limits: limits(spec.execution.as_ref(), spec.security.as_ref(), options),
             instruction: spec.task.instruction,
             template: spec.task.prompt_template,
@@ -341,6 +349,7 @@ fn refuse_of_execution(execution: &AgentExecution, refused: &mut RefusedFields) 
         validation,
         tool_validation,
         delivery,
+        budget: _,
     } = execution;
     let instead = "name `vault` in `tools` to keep notes";
     refused.add(*memory == Some(true), "execution.memory", instead);

@@ -20,7 +20,12 @@ use hivekeep_runtime::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ExecutionStep, events, plan::ExecutionPlan};
+use super::{
+    ExecutionStep,
+    account::{AccountChange, BudgetKind, ExecutionAccount},
+    events,
+    plan::ExecutionPlan,
+};
 use crate::codes;
 
 /// Kind of thing that tiers bound.
@@ -41,6 +46,12 @@ pub(crate) struct ExecutionBegun {
     pub(crate) session: SessionId,
     /// Session whose budget of models pays.
     pub(crate) payer: SessionId,
+    /// Execution that began it, in its session or in one below that.
+    #[serde(default)]
+    pub(crate) parent: Option<ExecutionId>,
+    /// True if the calls of an execution above it are bounded, and its own with them.
+    #[serde(default)]
+    pub(crate) counts_calls: bool,
     pub(crate) plan: ExecutionPlan,
     pub(crate) at: DateTime<Utc>,
 }
@@ -61,6 +72,9 @@ pub(crate) struct TurnAnswer {
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
     pub(crate) cost_micro_usd: Option<u64>,
+    /// Number of messages that the request had.
+    #[serde(default)]
+    pub(crate) messages_read: usize,
 }
 
 /// Reason why an answer ended, as far as it matters here.
@@ -178,6 +192,11 @@ pub(crate) enum Record {
     Cancelled {
         at: DateTime<Utc>,
     },
+    /// Something about its budget, what is said to it, or its parent and children.
+    Account {
+        change: AccountChange,
+        at: DateTime<Utc>,
+    },
     /// Its session has ended, or could not be ended.
     Closed {
         at: DateTime<Utc>,
@@ -197,8 +216,14 @@ impl Record {
             | Self::IterationFailed { at, .. }
             | Self::Ended { at, .. }
             | Self::Cancelled { at }
+            | Self::Account { at, .. }
             | Self::Closed { at, .. } => *at,
         }
+    }
+
+    /// Record of the account, of now.
+    pub(crate) fn account(change: AccountChange) -> Self {
+        Self::Account { change, at: Utc::now() }
     }
 }
 
@@ -250,7 +275,8 @@ pub(crate) struct ExecutionState {
     pub(crate) end: Option<Arc<ExecutionEnd>>,
     pub(crate) ended_at: Option<DateTime<Utc>>,
     pub(crate) closed: bool,
-    /// Time of the last record.
+    pub(crate) account: Arc<ExecutionAccount>,
+    /// Time of the last record of its own.
     pub(crate) last_at: DateTime<Utc>,
 }
 
@@ -287,11 +313,21 @@ impl ExecutionState {
     /// Steps that can be taken now.
     pub(crate) fn due(&self) -> Vec<ExecutionStep> {
         if self.end.is_some() {
-            let left = self.child.is_some() && !self.closed;
-            return if left { vec![ExecutionStep::Close] } else { Vec::new() };
+            let open = self.child.is_some() && !self.closed;
+            return match open {
+                _ if self.has_to_inform() => vec![ExecutionStep::Inform],
+                true => vec![ExecutionStep::Close],
+                false => Vec::new(),
+            };
         }
         if self.child.is_none() {
             return vec![ExecutionStep::Open];
+        }
+        if self.account.waiting().is_some() {
+            return Vec::new();
+        }
+        if self.calls_to_admit().is_some() {
+            return vec![ExecutionStep::Admit];
         }
         let Some(iteration) = self.iteration() else { return vec![ExecutionStep::Prompt] };
         let at = (self.iterations.len() - 1, iteration.turns.len().saturating_sub(1));
@@ -305,6 +341,29 @@ impl ExecutionState {
         }
     }
 
+    /// Whether there is a parent, or a child that is not over, that does not know of the end.
+    pub(crate) fn has_to_inform(&self) -> bool {
+        let account = &self.account;
+        let related = self.begun.parent.is_some() || account.children.values().any(|over| !over);
+        related && !account.informed
+    }
+
+    /// Iteration and turn that are asked next, each from 0.
+    pub(crate) fn next_turn(&self) -> (usize, usize) {
+        let turns = self.iteration().map_or(0, |iteration| iteration.turns.len());
+        (self.iterations.len().saturating_sub(1), turns)
+    }
+
+    /// Last turn with the number of its calls, if they are bounded and not set aside yet.
+    pub(crate) fn calls_to_admit(&self) -> Option<(usize, usize, u64)> {
+        let bounded = self.account.budget.get(BudgetKind::ToolCalls).is_some();
+        let turn = self.iteration()?.turns.last().filter(|_| bounded || self.begun.counts_calls)?;
+        let (iteration, next) = self.next_turn();
+        let calls = turn.answer.calls.len() as u64;
+        let place = (iteration, next - 1);
+        (calls > 0 && !self.account.admits(place)).then_some((place.0, place.1, calls))
+    }
+
     /// Consequence of the last turn when all of its calls have ended; `None` for another turn.
     pub(crate) fn conclusion(&self) -> Option<Conclusion> {
         let (iteration, limits) = (self.iteration()?, &self.begun.plan.limits);
@@ -316,7 +375,9 @@ impl ExecutionState {
             let message = format!("{} withheld its answer", last.answer.model);
             return fails(codes::MODEL_REFUSED, message, "read what it said, and ask otherwise");
         }
-        if last.answer.calls.is_empty() {
+        // A message that came meanwhile is read before the end.
+        let goes_on = last.answer.stop == TurnStop::Done && self.account.has_unread();
+        if last.answer.calls.is_empty() && !goes_on {
             return match last.answer.stop {
                 TurnStop::CutShort => {
                     let message = format!("the answer of {} was cut short", last.answer.model);
@@ -375,6 +436,7 @@ impl ExecutionState {
                 let results = vec![None; answer.calls.len()];
                 let kept = Arc::new((**answer).clone());
                 next.then(|| now.turns.push(Turn { answer: kept, results }))?;
+                Arc::make_mut(&mut self.account).answered(answer);
                 let tokens = answer.input_tokens.saturating_add(answer.output_tokens);
                 self.tokens = self.tokens.saturating_add(tokens);
                 self.said = Some(answer.text.as_str().into());
@@ -401,6 +463,9 @@ impl ExecutionState {
             | Record::Ended { .. }
             | Record::Cancelled { .. } => {}
             Record::Begun(_) | Record::Opened { .. } | Record::Closed { .. } => return None,
+            Record::Account { change, at } => {
+                Arc::make_mut(&mut self.account).follow(change, *at, over)?;
+            }
         }
         Some(())
     }
@@ -415,6 +480,7 @@ impl Sourced for ExecutionState {
         match record {
             Record::Begun(begun) => Ok(Self {
                 last_at: begun.at,
+                account: Arc::new(ExecutionAccount::new(begun.plan.budget.clone())),
                 begun: Arc::from(begun),
                 child: None,
                 iterations: Vec::new(),
@@ -429,9 +495,11 @@ impl Sourced for ExecutionState {
     }
 
     fn apply(&mut self, record: Record) -> Result<(), Record> {
-        let at = record.at();
-        self.follow(&record).ok_or(record)?;
-        self.last_at = at;
+        self.follow(&record).ok_or_else(|| record.clone())?;
+        let outside = matches!(&record, Record::Account { change, .. } if change.is_from_outside());
+        if !outside {
+            self.last_at = record.at();
+        }
         Ok(())
     }
 }
@@ -470,15 +538,22 @@ impl RunState for ExecutionState {
         self.ended_at
     }
 
+    /// End of the time in which somebody may add to the budget.
     fn wakes_at(&self) -> Option<DateTime<Utc>> {
-        None
+        self.account.waiting().filter(|_| self.end.is_none()).map(|wait| wait.until)
     }
 
-    fn woken(&self, _: DateTime<Utc>) -> Option<Record> {
-        None
+    fn woken(&self, now: DateTime<Utc>) -> Option<Record> {
+        let wait = self.account.waiting().filter(|_| self.end.is_none())?;
+        let error = || Box::new(wait.unanswered());
+        let ended = |at| Record::Ended { end: ExecutionEnd::Failed { error: error() }, at };
+        (wait.until <= now).then(|| ended(now))
     }
 
     fn doing(&self) -> String {
+        if self.account.waiting().is_some() {
+            return format!("{}: waits for more budget", self.begun.plan.agent);
+        }
         let turns = self.iteration().map_or(0, |iteration| iteration.turns.len());
         format!("{}: iteration {}, turn {turns}", self.begun.plan.agent, self.iterations.len())
     }
@@ -496,6 +571,7 @@ impl RunState for ExecutionState {
             let Iteration { prompt, turns, .. } = Arc::make_mut(iteration);
             (*prompt, *turns) = (Arc::from(""), Vec::new());
         }
+        Arc::make_mut(&mut self.account).messages = Vec::new();
         let plan = &mut Arc::make_mut(&mut self.begun).plan;
         (plan.template, plan.context) = (None, Vec::new());
         (plan.input, plan.instruction) = (JsonObject::new(), String::new());

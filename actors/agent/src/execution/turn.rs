@@ -6,17 +6,18 @@ use std::{collections::HashMap, future::ready, time::Duration};
 use chrono::Utc;
 use hivekeep_kernel::{Effect, ToolError};
 use hivekeep_ports::{
-    ChildTool, ModelAnswer, ModelMessage, ModelRequest, ModelStop, ModelTool, ModelToolCall,
-    ModelToolChoice,
+    ChildTool, LOST_MICRO_USD, LOST_TOKENS, ModelAnswer, ModelMessage, ModelRequest, ModelStop,
+    ModelTool, ModelToolCall, ModelToolChoice,
 };
 use hivekeep_runtime::log::LogError;
 use tokio::time::Instant;
 
 use super::{
     ExecutionSaga,
+    account::BudgetAmounts,
     call::shown,
     repeated,
-    state::{AskedCall, CalledTool, ExecutionState, Iteration, Record, TurnAnswer, TurnStop},
+    state::{AskedCall, CalledTool, ExecutionState, Record, TurnAnswer, TurnStop},
 };
 
 /// Most calls of one answer; those behind them are dropped.
@@ -38,43 +39,65 @@ impl ExecutionSaga {
             None => return Ok(()),
         };
         match answered {
-            Ok((answer, tools)) => {
-                let answer = Box::new(kept(answer, &tools));
+            Ok(Some((answer, tools))) => {
+                let messages_read = state.account.messages.len();
+                let answer = Box::new(TurnAnswer { messages_read, ..kept(answer, &tools) });
                 let record = Record::Answered { iteration, turn, answer, at: Utc::now() };
-                self.handle.record(record).await
+                self.handle.record(record).await?;
+                self.settle();
+                Ok(())
             }
+            // Its wait is recorded.
+            Ok(None) => Ok(()),
             Err(error) => match self.left(&state) {
                 Err(over) => self.out_of_time(over).await,
-                Ok(_) => self.fail(error).await,
+                Ok(_) => match self.time_left(&state) {
+                    Some((left, shortage)) if left.is_zero() => self.wait(shortage).await,
+                    _ => self.fail(error).await,
+                },
             },
         }
     }
 
-    /// Asks until the model answers, as long as its failures pass and there is time.
+    /// Asks until the model answers, as long as its failures pass and there is time; nothing if the budget is not
+    /// enough.
     async fn ask(
         &self,
         state: &ExecutionState,
-    ) -> Result<(ModelAnswer, Vec<ChildTool>), ToolError> {
+    ) -> Result<Option<(ModelAnswer, Vec<ChildTool>)>, ToolError> {
         let mut pause = PAUSE;
         let mut attempt = 1;
+        // A request that a daemon before this one made may have been answered, and paid.
+        let mut lost = state.account.reserved().clone();
         loop {
             let left = self.left(state).map_err(|(_, error)| error)?;
             let child = Self::child(state);
             let cancelled = self.handle.cancelled();
             let tools = repeated(cancelled, || ready(self.shared.children.tools(child))).await?;
+            let left = self.time_left(state).map_or(left, |(budget, _)| budget.min(left));
             let limit = Duration::from_secs(state.begun.plan.limits.model_secs).min(left);
             let request = request(state, &tools, Instant::now() + limit);
+            if !self.reserve_turn(&request, &lost).await? {
+                return Ok(None);
+            }
             match self.shared.models.generate(request).await {
                 Err(error) if error.retryable && attempt < ATTEMPTS && left > pause => {
+                    lost = lost_by(&error);
                     let asked = error.retry_after_ms.map(Duration::from_millis);
                     tokio::time::sleep(asked.unwrap_or_default().max(pause).min(left)).await;
                     attempt += 1;
                     pause *= 2;
                 }
-                answered => return answered.map(|answer| (answer, tools)),
+                answered => return answered.map(|answer| Some((answer, tools))),
             }
         }
     }
+}
+
+/// Amounts that a request cost although it failed.
+fn lost_by(error: &ToolError) -> BudgetAmounts {
+    let amount = |name| error.details.get(name).and_then(serde_json::Value::as_u64);
+    BudgetAmounts::turn(amount(LOST_TOKENS).unwrap_or(0), amount(LOST_MICRO_USD))
 }
 
 /// Request of the next turn.
@@ -89,7 +112,7 @@ fn request(state: &ExecutionState, tools: &[ChildTool], deadline: Instant) -> Mo
         session: state.begun.payer,
         model: plan.model.clone(),
         system: None,
-        messages: state.iteration().map(|now| conversation(now)).unwrap_or_default(),
+        messages: conversation(state),
         tools: tools.iter().map(tool).collect(),
         tool_choice: ModelToolChoice::Auto,
         schema: None,
@@ -100,10 +123,18 @@ fn request(state: &ExecutionState, tools: &[ChildTool], deadline: Instant) -> Mo
     }
 }
 
-/// Conversation of an iteration, each call with its result.
-fn conversation(iteration: &Iteration) -> Vec<ModelMessage> {
-    let mut messages = vec![ModelMessage::User(iteration.prompt.to_string())];
+/// Conversation of the iteration that goes on: each call with its result, and each message of a person where the model
+/// read it. Those of iterations before stand behind the prompt.
+fn conversation(state: &ExecutionState) -> Vec<ModelMessage> {
+    let Some(iteration) = state.iteration() else { return Vec::new() };
+    let said = |from: usize, to: usize| {
+        let said = state.account.messages.get(from..to).unwrap_or_default().iter();
+        said.map(|message| ModelMessage::User(message.text.clone()))
+    };
+    let (mut messages, mut read) = (vec![ModelMessage::User(iteration.prompt.to_string())], 0);
     for turn in &iteration.turns {
+        messages.extend(said(read, turn.answer.messages_read));
+        read = read.max(turn.answer.messages_read);
         let calls: Vec<_> = turn.answer.calls.iter().map(asked).collect();
         let text = turn.answer.text.clone();
         messages.push(ModelMessage::Assistant { text, calls: calls.clone() });
@@ -113,6 +144,7 @@ fn conversation(iteration: &Iteration) -> Vec<ModelMessage> {
             Some(ModelMessage::ToolResult { call, content, is_error })
         }));
     }
+    messages.extend(said(read, state.account.messages.len()));
     messages
 }
 
@@ -153,5 +185,6 @@ fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
         input_tokens: answer.usage.input_tokens,
         output_tokens: answer.usage.output_tokens,
         cost_micro_usd: answer.usage.cost_micro_usd,
+        messages_read: 0,
     }
 }

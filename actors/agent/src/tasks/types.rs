@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{AgentId, ExecutionId, User};
-use hivekeep_manifest::common::JsonObject;
+use hivekeep_manifest::{agent::AgentBudget, common::JsonObject};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub(super) struct TaskExecute {
     /// Version of the agent, as `1.2.3`. Default: the latest.
     #[serde(default = "latest")]
     pub(super) version: Option<String>,
+    /// Bounds of its budget, at most those of the manifest. At one of them it waits for agent_continue.
+    pub(super) budget: Option<AgentBudget>,
 }
 
 fn latest() -> Option<String> {
@@ -65,6 +67,9 @@ pub(super) struct TaskState {
     pub(super) agent_id: AgentId,
     /// `pending`, `running`, `completed`, `failed`, `cancelled`, or after a wait `timed_out`: it goes on.
     pub(super) status: &'static str,
+    /// `budget` while it waits for more (agent_continue adds), `approval` while a call waits for a person; null for an
+    /// execution that waits for nobody.
+    pub(super) waiting_for: Option<&'static str>,
     /// Iterations that were begun.
     pub(super) iteration_count: usize,
     /// Result, or the last text of the model so far.
@@ -76,6 +81,9 @@ pub(super) struct TaskState {
     pub(super) error_code: Option<String>,
     /// Tokens read and written so far.
     pub(super) tokens: u64,
+    /// Bounds of its budget, and what is used of each by it and by the executions that it began and that ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) budget: Vec<BudgetRow>,
     /// Time at which it was begun.
     pub(super) started_at: DateTime<Utc>,
     /// Time at which it ended.
@@ -83,6 +91,17 @@ pub(super) struct TaskState {
     /// Next step of the caller, where it is not over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_step: Option<String>,
+}
+
+/// A bound of a budget.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct BudgetRow {
+    /// `micro_usd` (millionths of a US dollar), `tokens`, `wall_secs` or `tool_calls`.
+    pub(super) kind: &'static str,
+    /// Amount that is used, or set aside.
+    pub(super) used: u64,
+    /// The bound.
+    pub(super) limit: u64,
 }
 
 /// List executions, the newest first: your own, or all as an operator.
@@ -123,6 +142,8 @@ pub(super) struct TaskRow {
     pub(super) version: String,
     /// `pending`, `running`, `completed`, `failed` or `cancelled`.
     pub(super) status: &'static str,
+    /// `budget` or `approval` while it waits for that; null for an execution that waits for nobody.
+    pub(super) waiting_for: Option<&'static str>,
     /// Beginning of the task in plain words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) summary: Option<String>,
@@ -228,6 +249,7 @@ pub(super) struct TaskRemoved {
 /// Wait until an execution is over, and read its result. Without timeout_seconds at most 45 s; `timed_out` says that
 /// it goes on: wait again.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskWait {
     /// Id of the execution.
@@ -248,19 +270,8 @@ fn ten_secs() -> u64 {
 
 /// Wait for an execution of an agent: the same as aegis.task.wait.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AgentWait {
-    /// Id of the execution.
-    pub(super) execution_id: String,
-    /// Seconds between two looks. Nothing is polled here: the answer comes at once.
-    #[serde(default = "ten_secs")]
-    #[schemars(range(min = 1))]
-    #[serde(rename = "poll_interval_seconds")]
-    pub(super) _poll_interval_seconds: u64,
-    /// Longest wait in seconds. Default: 45.
-    #[schemars(range(min = 1, max = MAX_WAIT_SECS))]
-    pub(super) timeout_seconds: Option<u64>,
-}
+#[serde(transparent)]
+pub(super) struct AgentWait(pub(super) TaskWait);
 
 /// Read what an agent did: when each of its executions was begun and ended, the oldest first.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::execution::state::{ExecutionState, Record};
 
-const TOOLS: [&str; 6] = ["fs.read", "fs.write", "hold", "hold.read", "deny", "cmd.run"];
+pub(super) const TOOLS: [&str; 6] = ["fs.read", "fs.write", "hold", "hold.read", "deny", "cmd.run"];
 
 impl Stage {
     /// A stage with an agent `worker` that has all tools, and what `spec` says beside that.
@@ -43,7 +43,7 @@ impl Stage {
         self.good("aegis.task.wait", wait).await
     }
 
-    async fn events(&self, id: &str) -> Vec<Value> {
+    pub(super) async fn events(&self, id: &str) -> Vec<Value> {
         let page = json!({ "execution_id": id, "limit": 200 });
         let logs = self.good("aegis.task.logs", page).await;
         let events = logs["events"].as_array().expect("events").clone();
@@ -52,7 +52,7 @@ impl Stage {
     }
 
     /// Waits until the last record is there: the session is ended.
-    async fn closed(&self, id: &str) -> Vec<Value> {
+    pub(super) async fn closed(&self, id: &str) -> Vec<Value> {
         eventually("its session ends", async || {
             self.events(id).await.last().is_some_and(|it| it["event_type"] == "session_closed")
         })
@@ -61,12 +61,12 @@ impl Stage {
     }
 }
 
-fn types(events: &[Value]) -> Vec<&str> {
+pub(super) fn types(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["event_type"].as_str().expect("a type")).collect()
 }
 
 /// Two turns with calls, and an end.
-fn working(request: &ModelRequest) -> Result<ModelAnswer, hivekeep_kernel::ToolError> {
+pub(super) fn working(request: &ModelRequest) -> Result<ModelAnswer, hivekeep_kernel::ToolError> {
     match turns(request) {
         0 => says("I look.", &[("fs_read", json!({ "path": "a" })), ("fs.read", json!({}))]),
         1 => says("", &[("fs_write", json!({ "n": 1 })), ("fs_write", json!({ "n": 2 }))]),
@@ -210,7 +210,13 @@ async fn a_wait_ends_in_time_and_a_cancellation_cuts_short() {
     let last = &types(&events)[4..];
     assert_eq!(
         last,
-        ["execution_cancelled", "tool_invocation_failed", "session_closed"],
+        [
+            "child_started",
+            "child_ended",
+            "execution_cancelled",
+            "tool_invocation_failed",
+            "session_closed"
+        ],
         "the call has ended before its session"
     );
     stage.models.be_silent(true);
@@ -372,7 +378,7 @@ async fn a_daemon_that_dies_at_any_record_goes_on_from_it() {
     }
 }
 
-fn opened(records: &[Record]) -> Option<hivekeep_kernel::SessionId> {
+pub(super) fn opened(records: &[Record]) -> Option<hivekeep_kernel::SessionId> {
     records.iter().find_map(|record| match record {
         Record::Opened { session, .. } => Some(*session),
         _ => None,
@@ -380,7 +386,7 @@ fn opened(records: &[Record]) -> Option<hivekeep_kernel::SessionId> {
 }
 
 /// Writes the first records of an execution.
-async fn write(stage: &Stage, id: ExecutionId, records: &[Record]) {
+pub(super) async fn write(stage: &Stage, id: ExecutionId, records: &[Record]) {
     let stream = log::stream::<ExecutionState>(id).expect("a name");
     let log = Log::<ExecutionState>::of(stage.rig.daemon.journal.clone(), stream, None);
     for record in records {

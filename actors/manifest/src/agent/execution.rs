@@ -31,6 +31,26 @@ pub struct AgentExecution {
     pub tool_validation: Option<Vec<ToolValidator>>,
     /// Receivers of the result.
     pub delivery: Option<AgentDelivery>,
+    /// Budget of an execution.
+    pub budget: Option<AgentBudget>,
+}
+
+/// Budget. At one of its bounds an execution waits for more. Executions that it begins count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentBudget {
+    /// US dollars for models.
+    #[schemars(range(min = 0.000_001, max = 1e6))]
+    pub usd: Option<f64>,
+    /// Tokens, read and written.
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub tokens: Option<u64>,
+    /// Seconds of work; waits do not count. A call that is under way is not cut short.
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub wall_secs: Option<u64>,
+    /// Calls of tools.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub tool_calls: Option<u64>,
 }
 
 /// How often an agent is run.

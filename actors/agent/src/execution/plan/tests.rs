@@ -49,6 +49,7 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("execution.validation", json!([]), Refused("spec.execution.validation")),
         ("execution.tool_validation", judge, Refused("spec.execution.tool_validation")),
         ("execution.delivery", json!({ "destinations": [] }), Refused("spec.execution.delivery")),
+        ("execution.budget", json!({ "tokens": 5 }), Changes),
         ("security.network", json!({ "mode": "none" }), Refused("spec.security.network")),
         ("security.filesystem", json!({ "read": [] }), Refused("spec.security.filesystem")),
         ("security.resources.cpu", json!(500), Refused("spec.security.resources.cpu")),

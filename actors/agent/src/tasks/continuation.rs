@@ -1,0 +1,136 @@
+//! The tool that an execution is talked to by: a message, or more budget.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{CallCx, Door, ExecutionId, Layer, ToolError, User, tools};
+use hivekeep_manifest::agent::AgentBudget;
+use hivekeep_runtime::log::Decision;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::types::TaskState;
+use crate::{
+    codes,
+    execution::{
+        account::{AccountChange, BudgetAmounts, ExecutionMessage},
+        relatives::wake_waiting,
+        state::{ExecutionState, Record},
+    },
+    tools::AgentService,
+};
+
+/// Most messages that wait to be read.
+const MOST_UNREAD: usize = 100;
+
+/// Say something to an execution that is not over, or add to its budget. A message is read before its next request to
+/// the model, also when it was about to end. One that waits for more budget (`waiting_for`) goes on.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentContinue {
+    /// Id of the execution.
+    execution_id: String,
+    /// Message for the agent.
+    #[schemars(length(min = 1, max = 65_536))]
+    message: Option<String>,
+    /// Amounts to add to the bounds of its budget.
+    budget: Option<AgentBudget>,
+}
+
+tools! { pub(crate) CONTINUE_FAMILY: "agents" for service AgentService, singleton agents;
+    agent_continue: AgentContinue => TaskState = AgentService::continue_run {
+        name: "agent_continue", title: "Talk to an execution", told_by: Some("aegis.task.logs"),
+    };
+}
+
+impl AgentService {
+    async fn continue_run(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: AgentContinue,
+    ) -> Result<TaskState, ToolError> {
+        let AgentContinue { execution_id, message, budget } = input;
+        let caller = self.run_caller(&cx);
+        let view = self.runs.get(caller, &execution_id)?;
+        let id = view.state.begun.id;
+        self.may_continue(&cx, id)?;
+        let by = cx.caller.unwrap_or(caller.user);
+        let message = message.map(|text| ExecutionMessage { text, by });
+        if message.as_ref().is_some_and(|message| message.text.trim().is_empty()) {
+            return Err(ToolError::invalid("the message is blank").next("say something"));
+        }
+        let added = budget.as_ref().map(BudgetAmounts::of).filter(|added| !added.is_empty());
+        if message.is_none() && added.is_none() {
+            let why = "neither a message nor a budget is given";
+            return Err(ToolError::invalid(why).next("give at least one of them"));
+        }
+        let most = (!caller.operator).then(|| self.budget_bounds(view.state.begun.user));
+        let more_budget = added.is_some();
+        let decide = move |state: &ExecutionState| {
+            let records = [
+                message.map(|message| said(state, message)).transpose()?,
+                added.map(|added| continued(state, added, by, most.as_ref())).transpose()?,
+            ];
+            let records = records.into_iter().flatten();
+            Ok(records.fold(Decision::nothing(), Decision::and))
+        };
+        self.runs.tell(caller, &execution_id, decide).await?;
+        let view = self.runs.get(caller, &execution_id)?;
+        if more_budget {
+            self.shared.tree.raise(&view.state);
+            let has_left = |wait: &_| self.shared.has_left(wait);
+            wake_waiting(&self.runs, |wait| wait.of == id && has_left(wait)).await?;
+        }
+        Ok(self.state(&view))
+    }
+
+    /// A session of an agent, and those below it, talk to what the agent began alone: an agent that could give
+    /// itself more budget, or speak as its user, would have no bounds.
+    fn may_continue(&self, cx: &CallCx, id: ExecutionId) -> Result<(), ToolError> {
+        let agents = self.shared.children.agents_above(cx.session);
+        if agents.is_empty() && cx.door != Door::Agent {
+            return Ok(());
+        }
+        let own = self.shared.tree.of_sessions(&agents);
+        if own.is_some_and(|own| self.shared.tree.is_below(id, own)) {
+            return Ok(());
+        }
+        let message =
+            format!("the session {} is an agent's, and {id} is none of its own", cx.session);
+        Err(ToolError::new(Layer::Policy, codes::CONTINUE_DENIED, message)
+            .next("have the owner continue it in a session of their own"))
+    }
+}
+
+fn said(state: &ExecutionState, message: ExecutionMessage) -> Result<Record, ToolError> {
+    if state.account.unread() >= MOST_UNREAD {
+        let message = format!("{MOST_UNREAD} messages wait to be read");
+        return Err(ToolError::new(Layer::Actor, hivekeep_kernel::codes::BUSY, message)
+            .next("repeat the call when the agent has read them; nothing was written")
+            .retryable());
+    }
+    Ok(Record::account(AccountChange::Messaged(message)))
+}
+
+fn continued(
+    state: &ExecutionState,
+    added: BudgetAmounts,
+    by: User,
+    most: Option<&BudgetAmounts>,
+) -> Result<Record, ToolError> {
+    let budget = &state.account.budget;
+    if let Some((kind, _)) = added.kinds().find(|(kind, _)| budget.get(*kind).is_none()) {
+        let kind = kind.word();
+        let why = format!("{kind} of the execution are not bounded, so there is nothing to add to");
+        return Err(ToolError::invalid(why).next(format!("leave {kind} out")));
+    }
+    if let Some(wait) = state.account.waiting().filter(|wait| wait.of != state.begun.id) {
+        let message = format!("it waits for the budget of {}, above it", wait.of);
+        return Err(ToolError::new(Layer::Quota, codes::BUDGET_OF_PARENT, message)
+            .next(format!("add to the budget of {}: this one goes on then", wait.of))
+            .detail("execution_id", wait.of.to_string()));
+    }
+    if let Some(most) = most {
+        budget.clone().plus(&added).check(most)?;
+    }
+    Ok(Record::account(AccountChange::Continued { added, by }))
+}
