@@ -7,6 +7,8 @@ mod audit;
 mod backup;
 mod browse;
 mod call;
+#[cfg(feature = "full")]
+mod chat;
 mod client;
 mod config;
 mod daemon;
@@ -88,6 +90,8 @@ enum Command {
     #[cfg(feature = "full")]
     Runs(runs::Args),
     #[cfg(feature = "full")]
+    Chat(chat::Args),
+    #[cfg(feature = "full")]
     Team(team::Args),
     Config(config::Args),
     Integrate(integrate::Args),
@@ -138,6 +142,8 @@ pub fn main() -> ExitCode {
         Command::Agents(args) => runs::agents(&context, &args),
         #[cfg(feature = "full")]
         Command::Runs(args) => runs::run(&context, &args),
+        #[cfg(feature = "full")]
+        Command::Chat(args) => chat::run(&context, &args),
         #[cfg(feature = "full")]
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),

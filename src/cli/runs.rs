@@ -209,7 +209,7 @@ fn events(client: &mut Client, show: &Show) -> Result<(), CommandFailure> {
 }
 
 /// An event as a line, with what a person looks for in it.
-fn line(event: &Value, paint: Paint) -> String {
+pub(super) fn line(event: &Value, paint: Paint) -> String {
     let (kind, payload) = (word(&event["event_type"]), &event["payload"]);
     let text = |key: &str| plain::line(&cell(&word(&payload[key]))).into_owned();
     let called = |call: &Value| format!("{}()", word(&call["name"]));
@@ -241,13 +241,13 @@ fn line(event: &Value, paint: Paint) -> String {
     format!("{:>4} {} {shown} {}\n", word(&event["sequence"]), paint.faint(at), what.trim())
 }
 
-fn call(client: &mut Client, tool: &str, input: Value) -> Result<Value, CommandFailure> {
+pub(super) fn call(client: &mut Client, tool: &str, input: Value) -> Result<Value, CommandFailure> {
     let mut args = object(input);
     args.retain(|_, value| !value.is_null());
     client.get(ControlMethod::Call { tool: tool.to_owned(), args, timeout_ms: None })
 }
 
-fn list(value: &Value) -> &[Value] {
+pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 

@@ -196,7 +196,12 @@ impl ExecutionSaga {
         let state = self.handle.state();
         let iteration = state.iterations.len();
         let failed = state.last_error().map(ToolError::to_text);
-        match state.begun.plan.prompt(iteration + 1, failed.as_deref()) {
+        let prompt = match &state.begun.plan.chat {
+            // What is said is in its messages.
+            Some(_) if iteration > 0 => Ok(String::new()),
+            _ => state.begun.plan.prompt(iteration + 1, failed.as_deref()),
+        };
+        match prompt {
             Ok(text) => {
                 self.handle.record(Record::Prompted { iteration, text, at: Utc::now() }).await
             }
@@ -243,9 +248,13 @@ impl ExecutionSaga {
         self.handle.record(Record::Closed { at: Utc::now(), error: left_open }).await
     }
 
-    /// Records that the execution failed.
+    /// Records that the execution failed; of a chat only what it was about to answer.
     async fn fail(&self, error: ToolError) -> Result<(), LogError> {
         self.unless_closing().await;
+        let state = self.handle.state();
+        if state.begun.plan.chat.is_some() && state.iteration().is_some() {
+            return self.fail_iteration(error).await;
+        }
         let end = ExecutionEnd::Failed { error: Box::new(error) };
         self.handle.record(Record::Ended { end, at: Utc::now() }).await
     }

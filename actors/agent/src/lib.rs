@@ -21,6 +21,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_manifest::agent::{AgentBudget, AgentManifest};
 use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest};
+use hivekeep_ports::Chats;
 use hivekeep_runtime::{Daemon, Family, FamilyOptions, Mounted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,8 @@ pub struct Options {
     /// Days that an execution waits for more budget before it fails.
     #[schemars(range(min = 1, max = 365))]
     pub wait_days: u32,
+    /// Name of the agent that a chat of an editor is with, unless its user has one of the name.
+    pub chat_agent: String,
     /// Executions that are over and kept.
     pub kept: usize,
     /// Days that an execution is kept after its end.
@@ -69,6 +72,7 @@ impl Default for Options {
             max_tokens: 2_000_000,
             budget: AgentBudgetBounds::default(),
             wait_days: 30,
+            chat_agent: "assistant".to_owned(),
             kept: 1_000,
             kept_days: 30,
         }
@@ -155,7 +159,7 @@ impl RegisteredManifest for DeployedAgent {
 
 /// Family of the tools of agents and of their executions; two actors below the root. Needs the ports
 /// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue), [`Models`](hivekeep_ports::Models) and
-/// [`ChildSessions`](hivekeep_ports::ChildSessions), and the limit of calls that wait.
+/// [`ChildSessions`](hivekeep_ports::ChildSessions), and the limit of calls that wait; offers [`Chats`].
 pub struct AgentFamily;
 
 impl Family for AgentFamily {
@@ -188,9 +192,11 @@ agent_continue talks to it.";
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let (service, executions) = AgentService::open(daemon, options).await?;
         let address = daemon.address("agents", RestartPolicy::ENTITY);
+        let service = Arc::new(service);
+        daemon.ports.offer::<dyn Chats>(service.clone());
         let mut mounted = Mounted::default();
         mounted.children.push(executions);
-        Ok(mounted.serving::<ServiceActor<AgentService>>(&address, Arc::new(service)))
+        Ok(mounted.serving::<ServiceActor<AgentService>>(&address, service))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The tools of tasks: executions of agents, begun, waited for, listed, cancelled and removed.
 
+mod chats;
 mod continuation;
 mod types;
 
@@ -40,6 +41,8 @@ type View = SagaView<ExecutionSaga>;
 
 /// Longest wait whose length nobody asked for: clients give up on calls of a minute.
 const WAIT_SECS: u64 = 45;
+/// Characters of an intent that name a chat.
+const NAME_CHARS: usize = 50;
 /// Characters of an intent in a list.
 const SUMMARY_CHARS: usize = 160;
 
@@ -86,22 +89,36 @@ fn wait_secs(input: &Value) -> Option<u64> {
 
 impl AgentService {
     async fn execute(self: Arc<Self>, cx: CallCx, input: TaskExecute) -> Answer<TaskStarted> {
-        let TaskExecute { agent_id, intent, input, version, budget } = input;
-        let caller = self.caller(&cx)?;
-        let above = self.above(&cx)?;
+        let TaskExecute { agent_id, intent, input, version, chat, budget } = input;
         let version = version.as_deref().filter(|version| *version != "latest");
-        let (agent_id, _, kept) = self.agents.find(caller, &agent_id, version)?;
+        let said = || intent.as_deref().unwrap_or(&agent_id).chars().take(NAME_CHARS).collect();
+        let chat = chat.then(said);
+        let request = ExecutionRequest { intent, input: input.unwrap_or_default(), chat };
+        self.start(&cx, &agent_id, version, request, budget.unwrap_or_default()).await
+    }
+
+    /// Begins an execution for a caller.
+    async fn start(
+        &self,
+        cx: &CallCx,
+        agent: &str,
+        version: Option<&str>,
+        request: ExecutionRequest,
+        budget: AgentBudget,
+    ) -> Answer<TaskStarted> {
+        let caller = self.caller(cx)?;
+        let above = self.above(cx)?;
+        let (agent_id, _, kept) = self.agents.find(caller, agent, version)?;
         let parse = tokio::task::spawn_blocking(move || parse_agent(&kept.text)).await;
         let parse = parse.map_err(|panic| ToolError::internal(panic.to_string()))?;
         let manifest = parse.map_err(|problems| invalid(&problems))?;
-        let request = ExecutionRequest { intent, input: input.unwrap_or_default() };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
         let sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
-        plan.budget = self.budget(caller, &plan.budget, &budget.unwrap_or_default())?;
+        plan.budget = self.budget(caller, &plan.budget, &budget)?;
         if let Some(above) = &above {
             plan.budget = plan.budget.within(&time_left(above));
         }
-        plan.tools = self.shown(&cx, &plan.tools);
+        plan.tools = self.shown(cx, &plan.tools);
         let (id, version) = (ExecutionId::new(), plan.version.clone());
         let begun = ExecutionBegun {
             id,
@@ -313,6 +330,7 @@ fn shown(view: &View, asks: &BTreeSet<SessionId>) -> TaskState {
     let next = match waiting_for {
         _ if status.is_over() => None,
         Some("budget") => Some("agent_continue adds to its budget, aegis.task.cancel ends it"),
+        Some("message") => Some("agent_continue says something to it, aegis.task.cancel ends it"),
         Some(_) => Some("its owner decides: `hivekeep approvals`"),
         None => Some("aegis.task.wait waits for its result"),
     };
@@ -340,6 +358,7 @@ fn waiting_for(view: &View, asks: &BTreeSet<SessionId>) -> Option<&'static str> 
         _ if view.status().is_over() => None,
         _ if state.account.waiting().is_some() => Some("budget"),
         Some(session) if asks.contains(&session) => Some("approval"),
+        _ if state.awaits_message() => Some("message"),
         _ => None,
     }
 }
@@ -389,7 +408,8 @@ fn row(id: ExecutionId, view: &View, asks: &BTreeSet<SessionId>) -> TaskRow {
 }
 
 fn summary(view: &View) -> Option<String> {
-    let intent = view.state.begun.plan.intent.as_deref();
+    let plan = &view.state.begun.plan;
+    let intent = plan.chat.as_deref().or(plan.intent.as_deref());
     intent.map(|intent| intent.chars().take(SUMMARY_CHARS).collect())
 }
 

@@ -1,5 +1,6 @@
 //! The tools of agents over a real journal, for two users and an operator.
 
+mod chat;
 mod corpus;
 mod fakes;
 mod growth;

@@ -94,7 +94,7 @@ impl ChatStatus {
 /// A message of a chat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ChatMessage {
-    /// `user` or `assistant`.
+    /// `user`, `assistant` or `error`.
     pub role: ChatRole,
     /// Text.
     pub content: String,
@@ -111,6 +111,8 @@ pub enum ChatRole {
     User,
     /// The agent.
     Assistant,
+    /// Nobody: why a message got no answer.
+    Error,
 }
 
 /// Current work of a chat.

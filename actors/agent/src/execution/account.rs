@@ -349,12 +349,17 @@ impl ExecutionAccount {
         self.waited.iter().map(within).sum()
     }
 
+    /// Counts so many messages as read.
+    pub(crate) fn took(&mut self, messages: usize) {
+        self.read = self.read.max(messages);
+    }
+
     pub(crate) fn answered(&mut self, answer: &TurnAnswer) {
         let tokens = answer.input_tokens.saturating_add(answer.output_tokens);
         let used = BudgetAmounts::turn(tokens, answer.cost_micro_usd);
         self.used = std::mem::take(&mut self.used).plus(&used);
         self.reserved = BudgetAmounts::default();
-        self.read = self.read.max(answer.messages_read);
+        self.took(answer.messages_read);
     }
 
     /// Follows a change; `None` for one that cannot be.

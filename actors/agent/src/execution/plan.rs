@@ -45,6 +45,9 @@ pub(crate) struct ExecutionPlan {
     /// Texts that the agent is given to read.
     pub(crate) context: Vec<String>,
     pub(crate) intent: Option<String>,
+    /// Name of a chat: an execution that waits for its next message where another one ends.
+    #[serde(default)]
+    pub(crate) chat: Option<String>,
     /// Constant input of the manifest, and the caller's.
     pub(crate) input: JsonObject,
     pub(crate) model: String,
@@ -75,6 +78,7 @@ pub(crate) struct ExecutionLimits {
 pub(crate) struct ExecutionRequest {
     pub(crate) intent: Option<String>,
     pub(crate) input: JsonObject,
+    pub(crate) chat: Option<String>,
 }
 
 impl ExecutionPlan {
@@ -114,15 +118,26 @@ impl ExecutionPlan {
             template: spec.task.prompt_template,
             context: texts.collect(),
             intent: request.intent.filter(|intent| !intent.trim().is_empty()),
+            chat: None,
             input,
             model: spec.runtime.model.unwrap_or_else(|| "default".to_owned()),
             temperature: spec.runtime.temperature,
             tools: spec.tools.into_iter().flatten().collect(),
             security_context: spec.security_context,
         };
+        let plan = match request.chat {
+            Some(name) => plan.into_chat(name),
+            None => plan,
+        };
         // A template that cannot be filled in is told before anything is begun.
         plan.prompt(1, None)?;
         Ok(plan)
+    }
+
+    /// The same as a chat. Each message has an iteration, and its time; the chat itself has as long as people take.
+    fn into_chat(self, name: String) -> Self {
+        let limits = ExecutionLimits { iterations: usize::MAX, whole_ms: u64::MAX, ..self.limits };
+        Self { chat: Some(name), limits, ..self }
     }
 
     /// Prompt of an iteration, the first of which is 1.

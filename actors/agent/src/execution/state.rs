@@ -243,7 +243,7 @@ impl Turn {
     }
 
     /// Calls without a result that may run now: all up to one that runs alone, or that one.
-    fn due(&self) -> Vec<usize> {
+    pub(crate) fn due(&self) -> Vec<usize> {
         let waits = |at: &usize| self.results[*at].is_none();
         let beside =
             |at: &usize| self.answer.calls[*at].tool.as_ref().is_none_or(|tool| tool.beside_others);
@@ -258,6 +258,8 @@ impl Turn {
 pub(crate) struct Iteration {
     pub(crate) prompt: Arc<str>,
     pub(crate) at: DateTime<Utc>,
+    /// Number of messages that had come before it.
+    pub(crate) messages: usize,
     pub(crate) turns: Vec<Turn>,
     pub(crate) error: Option<Arc<ToolError>>,
 }
@@ -326,8 +328,14 @@ impl ExecutionState {
         if self.account.waiting().is_some() {
             return Vec::new();
         }
+        if self.awaits_message() {
+            return Vec::new();
+        }
         if self.calls_to_admit().is_some() {
             return vec![ExecutionStep::Admit];
+        }
+        if self.is_between_messages() {
+            return vec![ExecutionStep::Prompt];
         }
         let Some(iteration) = self.iteration() else { return vec![ExecutionStep::Prompt] };
         let at = (self.iterations.len() - 1, iteration.turns.len().saturating_sub(1));
@@ -346,6 +354,19 @@ impl ExecutionState {
         let account = &self.account;
         let related = self.begun.parent.is_some() || account.children.values().any(|over| !over);
         related && !account.informed
+    }
+
+    /// True for a chat in which all is said: before its first message, and after each answer and each failure.
+    fn is_between_messages(&self) -> bool {
+        let done = |turn: &Turn| turn.answer.calls.is_empty() && turn.answer.stop == TurnStop::Done;
+        let answered = self.iteration().map(|it| it.turns.last().is_some_and(done));
+        self.begun.plan.chat.is_some() && self.end.is_none() && answered != Some(false)
+    }
+
+    /// True for a chat that goes on when somebody says something.
+    pub(crate) fn awaits_message(&self) -> bool {
+        let asked = self.iterations.is_empty() && self.begun.plan.intent.is_some();
+        self.is_between_messages() && !asked && !self.account.has_unread()
     }
 
     /// Iteration and turn that are asked next, each from 0.
@@ -425,9 +446,11 @@ impl ExecutionState {
         match record {
             Record::Opened { session, .. } if self.child.is_none() => self.child = Some(*session),
             Record::Prompted { iteration, text, at } if !over => {
-                let next = self.iteration().is_none() && *iteration == self.iterations.len();
-                let prompt = text.as_str().into();
-                let begun = Iteration { prompt, at: *at, turns: Vec::new(), error: None };
+                let next = self.iteration().is_none() || self.is_between_messages();
+                let next = next && *iteration == self.iterations.len();
+                let (prompt, messages) = (text.as_str().into(), self.account.messages.len());
+                let turns = Vec::new();
+                let begun = Iteration { prompt, at: *at, messages, turns, error: None };
                 next.then(|| self.iterations.push(Arc::new(begun)))?;
             }
             Record::Answered { iteration, turn, answer, .. } => {
@@ -447,8 +470,14 @@ impl ExecutionState {
                 place.is_none().then(|| *place = Some(Arc::new(result.clone())))?;
             }
             Record::IterationFailed { iteration, error, .. } if !over => {
+                let chats = self.begun.plan.chat.is_some();
                 let (current, now) = self.current()?;
                 (current == *iteration).then(|| now.error = Some(Arc::new((**error).clone())))?;
+                if chats {
+                    // What failed is not tried again before somebody says more.
+                    let messages = now.messages;
+                    Arc::make_mut(&mut self.account).took(messages);
+                }
             }
             Record::Ended { end, at } if !over => {
                 (self.end, self.ended_at) = (Some(Arc::new(end.clone())), Some(*at));
@@ -553,6 +582,9 @@ impl RunState for ExecutionState {
     fn doing(&self) -> String {
         if self.account.waiting().is_some() {
             return format!("{}: waits for more budget", self.begun.plan.agent);
+        }
+        if self.awaits_message() {
+            return format!("{}: waits for a message", self.begun.plan.agent);
         }
         let turns = self.iteration().map_or(0, |iteration| iteration.turns.len());
         format!("{}: iteration {}, turn {turns}", self.begun.plan.agent, self.iterations.len())

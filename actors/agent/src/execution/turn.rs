@@ -123,26 +123,33 @@ fn request(state: &ExecutionState, tools: &[ChildTool], deadline: Instant) -> Mo
     }
 }
 
-/// Conversation of the iteration that goes on: each call with its result, and each message of a person where the model
-/// read it. Those of iterations before stand behind the prompt.
+/// Conversation of the iteration that goes on, in a chat of all of them: each call with its result, and each message of
+/// a person where the model read it. Those of iterations before stand behind the prompt.
 fn conversation(state: &ExecutionState) -> Vec<ModelMessage> {
-    let Some(iteration) = state.iteration() else { return Vec::new() };
+    let iterations = match state.begun.plan.chat {
+        Some(_) => &state.iterations[..],
+        None => &state.iterations[state.iterations.len().saturating_sub(1)..],
+    };
     let said = |from: usize, to: usize| {
         let said = state.account.messages.get(from..to).unwrap_or_default().iter();
         said.map(|message| ModelMessage::User(message.text.clone()))
     };
-    let (mut messages, mut read) = (vec![ModelMessage::User(iteration.prompt.to_string())], 0);
-    for turn in &iteration.turns {
-        messages.extend(said(read, turn.answer.messages_read));
-        read = read.max(turn.answer.messages_read);
-        let calls: Vec<_> = turn.answer.calls.iter().map(asked).collect();
-        let text = turn.answer.text.clone();
-        messages.push(ModelMessage::Assistant { text, calls: calls.clone() });
-        let results = calls.into_iter().zip(&turn.results);
-        messages.extend(results.filter_map(|(call, result)| {
-            let (content, is_error) = shown(result.as_deref()?);
-            Some(ModelMessage::ToolResult { call, content, is_error })
-        }));
+    let (mut messages, mut read) = (Vec::new(), 0);
+    for iteration in iterations {
+        let prompt = Some(iteration.prompt.to_string()).filter(|prompt| !prompt.is_empty());
+        messages.extend(prompt.map(ModelMessage::User));
+        for turn in &iteration.turns {
+            messages.extend(said(read, turn.answer.messages_read));
+            read = read.max(turn.answer.messages_read);
+            let calls: Vec<_> = turn.answer.calls.iter().map(asked).collect();
+            let text = turn.answer.text.clone();
+            messages.push(ModelMessage::Assistant { text, calls: calls.clone() });
+            let results = calls.into_iter().zip(&turn.results);
+            messages.extend(results.filter_map(|(call, result)| {
+                let (content, is_error) = shown(result.as_deref()?);
+                Some(ModelMessage::ToolResult { call, content, is_error })
+            }));
+        }
     }
     messages.extend(said(read, state.account.messages.len()));
     messages

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Door, ExecutionId, Layer, ToolError, User, tools};
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_runtime::log::Decision;
@@ -49,11 +50,23 @@ impl AgentService {
         input: AgentContinue,
     ) -> Result<TaskState, ToolError> {
         let AgentContinue { execution_id, message, budget } = input;
-        let caller = self.run_caller(&cx);
-        let view = self.runs.get(caller, &execution_id)?;
+        self.say(&cx, &execution_id, message, budget).await?;
+        Ok(self.state(&self.runs.get(self.run_caller(&cx), &execution_id)?))
+    }
+
+    /// Says something to an execution, or adds to its budget; the time is that of the record.
+    pub(super) async fn say(
+        &self,
+        cx: &CallCx,
+        execution_id: &str,
+        message: Option<String>,
+        budget: Option<AgentBudget>,
+    ) -> Result<DateTime<Utc>, ToolError> {
+        let caller = self.run_caller(cx);
+        let view = self.runs.get(caller, execution_id)?;
         let id = view.state.begun.id;
-        self.may_continue(&cx, id)?;
-        let by = cx.caller.unwrap_or(caller.user);
+        self.may_continue(cx, id)?;
+        let (by, at) = (cx.caller.unwrap_or(caller.user), Utc::now());
         let message = message.map(|text| ExecutionMessage { text, by });
         if message.as_ref().is_some_and(|message| message.text.trim().is_empty()) {
             return Err(ToolError::invalid("the message is blank").next("say something"));
@@ -67,20 +80,19 @@ impl AgentService {
         let more_budget = added.is_some();
         let decide = move |state: &ExecutionState| {
             let records = [
-                message.map(|message| said(state, message)).transpose()?,
+                message.map(|message| said(state, message, at)).transpose()?,
                 added.map(|added| continued(state, added, by, most.as_ref())).transpose()?,
             ];
             let records = records.into_iter().flatten();
             Ok(records.fold(Decision::nothing(), Decision::and))
         };
-        self.runs.tell(caller, &execution_id, decide).await?;
-        let view = self.runs.get(caller, &execution_id)?;
+        self.runs.tell(caller, execution_id, decide).await?;
         if more_budget {
-            self.shared.tree.raise(&view.state);
+            self.shared.tree.raise(&self.runs.get(caller, execution_id)?.state);
             let has_left = |wait: &_| self.shared.has_left(wait);
             wake_waiting(&self.runs, |wait| wait.of == id && has_left(wait)).await?;
         }
-        Ok(self.state(&view))
+        Ok(at)
     }
 
     /// A session of an agent, and those below it, talk to what the agent began alone: an agent that could give
@@ -101,14 +113,18 @@ impl AgentService {
     }
 }
 
-fn said(state: &ExecutionState, message: ExecutionMessage) -> Result<Record, ToolError> {
+fn said(
+    state: &ExecutionState,
+    message: ExecutionMessage,
+    at: DateTime<Utc>,
+) -> Result<Record, ToolError> {
     if state.account.unread() >= MOST_UNREAD {
         let message = format!("{MOST_UNREAD} messages wait to be read");
         return Err(ToolError::new(Layer::Actor, hivekeep_kernel::codes::BUSY, message)
             .next("repeat the call when the agent has read them; nothing was written")
             .retryable());
     }
-    Ok(Record::account(AccountChange::Messaged(message)))
+    Ok(Record::Account { change: AccountChange::Messaged(message), at })
 }
 
 fn continued(

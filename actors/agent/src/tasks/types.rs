@@ -27,6 +27,9 @@ pub(super) struct TaskExecute {
     /// Version of the agent, as `1.2.3`. Default: the latest.
     #[serde(default = "latest")]
     pub(super) version: Option<String>,
+    /// True for a conversation: where it would end it waits for the next message, by agent_continue.
+    #[serde(default)]
+    pub(super) chat: bool,
     /// Bounds of its budget, at most those of the manifest. At one of them it waits for agent_continue.
     pub(super) budget: Option<AgentBudget>,
 }
@@ -67,8 +70,8 @@ pub(super) struct TaskState {
     pub(super) agent_id: AgentId,
     /// `pending`, `running`, `completed`, `failed`, `cancelled`, or after a wait `timed_out`: it goes on.
     pub(super) status: &'static str,
-    /// `budget` while it waits for more (agent_continue adds), `approval` while a call waits for a person; null for an
-    /// execution that waits for nobody.
+    /// `budget` while it waits for more (agent_continue adds), `message` for a chat that waits for the next one,
+    /// `approval` while a call waits for a person; null for an execution that waits for nobody.
     pub(super) waiting_for: Option<&'static str>,
     /// Iterations that were begun.
     pub(super) iteration_count: usize,

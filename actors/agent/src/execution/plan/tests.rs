@@ -89,7 +89,7 @@ fn agent(path: &str, value: Value) -> AgentManifest {
 
 fn plan(manifest: AgentManifest, input: Value) -> Result<ExecutionPlan, ToolError> {
     let Value::Object(input) = input else { panic!("an object") };
-    let request = ExecutionRequest { intent: Some("Now".to_owned()), input };
+    let request = ExecutionRequest { intent: Some("Now".to_owned()), input, chat: None };
     let id = "agent_00000000000000000000000000000001".parse::<AgentId>().expect("an id");
     ExecutionPlan::of(id, manifest, request, &Options::default())
 }

@@ -1,0 +1,151 @@
+//! Chats: executions that wait for their next message, as an editor is shown them.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::CallCx;
+use hivekeep_manifest::agent::AgentBudget;
+use hivekeep_ports::{
+    ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus, Chats,
+};
+use hivekeep_runtime::runs::{RunStatus, SequencedEvent};
+
+use super::{Answer, View, waiting_for};
+use crate::{
+    codes,
+    execution::{
+        plan::ExecutionRequest,
+        state::{AskedCall, CallEnd},
+    },
+    tools::AgentService,
+};
+
+/// Events of one page.
+const PAGE: usize = 200;
+
+#[async_trait]
+impl Chats for AgentService {
+    async fn open(&self, cx: &CallCx, name: &str) -> Answer<ChatSession> {
+        let request =
+            ExecutionRequest { chat: Some(name.to_owned()), ..ExecutionRequest::default() };
+        let agent = &self.options.chat_agent;
+        let started = self.start(cx, agent, None, request, AgentBudget::default()).await?;
+        let id = started.execution_id.to_string();
+        Ok(self.session(&self.runs.get(self.run_caller(cx), &id)?))
+    }
+
+    async fn list(&self, cx: &CallCx) -> Answer<Vec<ChatSession>> {
+        let user = self.caller(cx)?.user;
+        let (rows, _) = self.runs.list(self.run_caller(cx), None, usize::MAX);
+        let own = rows.iter().map(|(_, view)| view).filter(|view| {
+            let begun = &view.state.begun;
+            begun.plan.chat.is_some() && begun.user == user
+        });
+        let mut chats: Vec<_> = own.map(|view| self.session(view)).collect();
+        chats.reverse();
+        Ok(chats)
+    }
+
+    async fn send(&self, cx: &CallCx, chat: &str, message: &str) -> Answer<Option<DateTime<Utc>>> {
+        match self.chat(cx, chat)? {
+            Some(_) => self.say(cx, chat, Some(message.to_owned()), None).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn messages(
+        &self,
+        cx: &CallCx,
+        chat: &str,
+        limit: usize,
+    ) -> Answer<Option<Vec<ChatMessage>>> {
+        if self.chat(cx, chat)?.is_none() {
+            return Ok(None);
+        }
+        let caller = self.run_caller(cx);
+        let mut end = self.runs.events(caller, chat, 0, 1).await?.total;
+        let mut newest = Vec::new();
+        while end > 0 && newest.len() < limit {
+            let from = end.saturating_sub(PAGE);
+            let page = self.runs.events(caller, chat, from, end - from).await?;
+            newest.extend(page.events.into_iter().rev().filter_map(message));
+            end = from;
+        }
+        newest.truncate(limit);
+        newest.reverse();
+        Ok(Some(newest))
+    }
+
+    async fn plan(&self, cx: &CallCx, chat: &str) -> Answer<Option<ChatPlan>> {
+        let plan =
+            |view: View| ChatPlan { status: self.session(&view).status, steps: steps(&view) };
+        Ok(self.chat(cx, chat)?.map(plan))
+    }
+}
+
+impl AgentService {
+    /// A chat of the caller's own user.
+    fn chat(&self, cx: &CallCx, id: &str) -> Answer<Option<View>> {
+        let user = self.caller(cx)?.user;
+        let view = match self.runs.get(self.run_caller(cx), id) {
+            Ok(view) => view,
+            Err(error) if error.is(codes::EXECUTION_NOT_FOUND) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let begun = &view.state.begun;
+        let own = begun.plan.chat.is_some() && begun.user == user;
+        Ok(own.then_some(view))
+    }
+
+    fn session(&self, view: &View) -> ChatSession {
+        let begun = &view.state.begun;
+        let waits = waiting_for(view, &self.shared.children.awaiting_approval()).is_some();
+        ChatSession {
+            id: begun.id.to_string(),
+            name: begun.plan.chat.clone().unwrap_or_default(),
+            status: match view.status() {
+                RunStatus::Pending | RunStatus::Running if waits => ChatStatus::Waiting,
+                RunStatus::Pending | RunStatus::Running => ChatStatus::Running,
+                RunStatus::Completed => ChatStatus::Completed,
+                RunStatus::Failed => ChatStatus::Failed,
+                RunStatus::Cancelled => ChatStatus::Cancelled,
+            },
+            created_at: begun.at,
+        }
+    }
+}
+
+/// Message that an event is: what was said, or why nothing was.
+fn message(event: SequencedEvent) -> Option<ChatMessage> {
+    let SequencedEvent { recorded_at, event, .. } = event;
+    let (role, text) = match event.event_type {
+        "execution_started" => (ChatRole::User, &event.payload["intent"]),
+        "message_received" => (ChatRole::User, &event.payload["text"]),
+        "llm_interaction" => (ChatRole::Assistant, &event.payload["text"]),
+        "iteration_failed" | "execution_failed" => {
+            (ChatRole::Error, &event.payload["error"]["message"])
+        }
+        _ => return None,
+    };
+    let content = text.as_str().filter(|text| !text.trim().is_empty())?.to_owned();
+    Some(ChatMessage { role, content, timestamp: recorded_at })
+}
+
+/// Calls of the turn that runs.
+fn steps(view: &View) -> Vec<ChatStep> {
+    let state = &view.state;
+    let current = state.iteration().filter(|_| state.end.is_none());
+    let Some(turn) = current.and_then(|iteration| iteration.turns.last()) else {
+        return Vec::new();
+    };
+    let due = turn.due();
+    let step = |(at, call): (usize, &AskedCall)| ChatStep {
+        name: call.name.clone(),
+        status: match turn.results[at].as_deref() {
+            Some(CallEnd::Returned { .. }) => ChatStepStatus::Completed,
+            Some(CallEnd::Failed { .. } | CallEnd::Interrupted) => ChatStepStatus::Failed,
+            None if due.contains(&at) => ChatStepStatus::Running,
+            None => ChatStepStatus::Pending,
+        },
+    };
+    turn.answer.calls.iter().enumerate().map(step).collect()
+}

@@ -1,0 +1,127 @@
+//! Chats: messages that are answered one after the other, a failure between them, and a daemon that dies.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Progress, ToolError};
+use hivekeep_ports::{ChatRole, ChatStatus, Chats, ModelMessage};
+use hivekeep_testkit::{context, eventually};
+use serde_json::json;
+
+use super::{
+    Stage,
+    fakes::{says, turns},
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn texts(messages: &[ModelMessage]) -> Vec<&str> {
+    let text = |message: &'_ ModelMessage| match message {
+        ModelMessage::User(_) => "user",
+        ModelMessage::Assistant { .. } => "assistant",
+        ModelMessage::ToolResult { .. } => "result",
+    };
+    messages.iter().map(text).collect()
+}
+
+impl Stage {
+    async fn waits_for_message(&self, id: &str) {
+        let state = async || self.good("aegis.task.status", json!({ "execution_id": id })).await;
+        eventually("it waits", async || state().await["waiting_for"] == "message").await;
+    }
+
+    async fn said(&self, id: &str, message: &str) {
+        self.good("agent_continue", json!({ "execution_id": id, "message": message })).await;
+    }
+}
+
+#[tokio::test]
+async fn a_chat_waits_for_each_message_and_remembers_those_before() {
+    let mut stage = Stage::with_worker("").await;
+    stage.rig.options.chat_agent = "worker".to_owned();
+    stage.rig = stage.rig.crashed().await;
+    stage.models.answer(|request| match turns(request) {
+        0 => says("", &[("fs_read", json!({}))]),
+        1 => says("First.", &[]),
+        2 => Err(ToolError::internal("the wire is cut")),
+        _ => says("Third.", &[]),
+    });
+    let cx = || context(stage.rig.session, "ide_session_create", PATIENCE, Progress::default());
+    let chats = || stage.rig.daemon.ports.need::<dyn Chats>().expect("offered");
+    let opened = chats().open(&cx(), "talk").await.expect("opened");
+    let id = opened.id.clone();
+    stage.waits_for_message(&id).await;
+    assert!(stage.models.asked().is_empty(), "nothing was said");
+
+    stage.said(&id, "one").await;
+    eventually("it answers", async || stage.models.asked().len() == 2).await;
+    stage.waits_for_message(&id).await;
+    stage.said(&id, "two").await;
+    eventually("it is asked", async || stage.models.asked().len() == 3).await;
+    stage.waits_for_message(&id).await;
+    let state = stage.good("aegis.task.status", json!({ "execution_id": id })).await;
+    assert_eq!((&state["status"], &state["error_code"]), (&json!("running"), &json!("internal")));
+
+    stage.models.answer(|_| says("Third.", &[]));
+    stage.rig = stage.rig.crashed().await;
+    let cx = || context(stage.rig.session, "ide_session_create", PATIENCE, Progress::default());
+    let chats = || stage.rig.daemon.ports.need::<dyn Chats>().expect("offered");
+    let sent = chats().send(&cx(), &id, "three").await.expect("sent");
+    assert!(sent.is_some());
+    eventually("it answers", async || stage.models.asked().len() == 4).await;
+    stage.waits_for_message(&id).await;
+    let asked = stage.models.asked();
+    assert_eq!(texts(&asked[0].messages), ["user", "user"], "the task, and what was said");
+    assert_eq!(
+        texts(&asked[3].messages),
+        ["user", "user", "assistant", "result", "assistant", "user", "user"],
+        "all of it, once"
+    );
+    assert_eq!(asked[3].messages[5..], ["two", "three"].map(|it| ModelMessage::User(it.into())));
+
+    let listed = chats().list(&cx()).await.expect("listed");
+    assert_eq!(listed.len(), 1);
+    assert_eq!((&*listed[0].name, listed[0].status), ("talk", ChatStatus::Waiting));
+    let messages = chats().messages(&cx(), &id, 4).await.expect("read").expect("its own");
+    let said: Vec<_> = messages.iter().map(|it| (it.role, &*it.content)).collect();
+    assert_eq!(said[0], (ChatRole::User, "two"));
+    assert_eq!(said[1].0, ChatRole::Error);
+    assert_eq!(said[2..], [(ChatRole::User, "three"), (ChatRole::Assistant, "Third.")]);
+    let hidden = stage.as_other("agent_continue", json!({ "execution_id": id, "message": "x" }));
+    assert_eq!(hidden.await.expect_err("another user").code, "execution_not_found");
+    stage.good("aegis.task.cancel", json!({ "execution_id": id })).await;
+    assert_eq!(stage.end(&id).await["status"], "cancelled");
+    let listed = chats().list(&cx()).await.expect("listed");
+    assert!(listed[0].status.is_over());
+}
+
+#[tokio::test]
+async fn a_chat_begins_with_a_task_and_shows_the_calls_of_its_turn() {
+    let stage = Stage::with_worker("").await;
+    stage.models.answer(|request| match turns(request) {
+        0 => says("", &[("fs_read", json!({})), ("hold", json!({})), ("fs_write", json!({}))]),
+        _ => says("Done.", &[]),
+    });
+    let asked = json!({ "agent_id": "worker", "intent": "Look around", "chat": true });
+    let id = stage.good("aegis.task.execute", asked).await["execution_id"].clone();
+    let id = id.as_str().expect("an id");
+    eventually("it holds", async || stage.children.calls("hold") == 1).await;
+    let cx = context(stage.rig.session, "ide_plan_status", PATIENCE, Progress::default());
+    let chats = stage.rig.daemon.ports.need::<dyn Chats>().expect("offered");
+    let plan = async || chats.plan(&cx, id).await.expect("read").expect("its own");
+    eventually("one is done", async || {
+        let steps = serde_json::to_value(plan().await.steps).expect("JSON");
+        steps
+            == json!([
+                { "name": "fs_read", "status": "completed" },
+                { "name": "hold", "status": "running" },
+                { "name": "fs_write", "status": "pending" },
+            ])
+    })
+    .await;
+    stage.children.release();
+    stage.waits_for_message(id).await;
+    assert_eq!(plan().await.status, ChatStatus::Waiting);
+    let messages = chats.messages(&cx, id, 10).await.expect("read").expect("its own");
+    let said: Vec<_> = messages.iter().map(|it| (it.role, &*it.content)).collect();
+    assert_eq!(said, [(ChatRole::User, "Look around"), (ChatRole::Assistant, "Done.")]);
+}
