@@ -173,7 +173,7 @@ impl Saga for ExecutionSaga {
 impl ExecutionSaga {
     async fn open(&self) -> Result<(), LogError> {
         let state = self.handle.state();
-        self.shared.tree.insert(&state);
+        self.shared.tree.insert((state.begun.id, state.begun.parent), state.child, &state.account);
         let plan = &state.begun.plan;
         let child = || ChildSession {
             parent: state.begun.session,

@@ -147,11 +147,13 @@ impl AgentService {
             let view = self.runs.get(DAEMON, &id.to_string());
             view.is_ok_and(|view| relatives::is_left(&view.state))
         };
-        self.shared.tree.retain(left);
+        let known = self.shared.tree.ids();
+        self.shared.tree.remove(known.into_iter().filter(|id| !left(*id)));
         self.runs.begin(id, Record::Begun(Box::new(begun))).await?;
         // Its first step does it, too, and may be later than a word of its parent.
         if let Ok(view) = self.runs.get(DAEMON, &id.to_string()) {
-            self.shared.tree.insert(&view.state);
+            let ExecutionState { begun, child, account, .. } = &view.state;
+            self.shared.tree.insert((id, begun.parent), *child, account);
         }
         let Some(parent) = parent else { return Ok(()) };
         let noted = relatives::note_child(&self.runs, parent, id, agent).await;

@@ -148,7 +148,7 @@ const RULES: [Rule; 43] = [
     },
     Rule {
         name: "hivekeep-agent",
-        house: &[KERNEL, PORTS, RUNTIME, MANIFEST, MANIFEST_REGISTRY, TESTKIT],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, MANIFEST, MANIFEST_REGISTRY, TESTKIT],
         others: None,
     },
     Rule {

@@ -9,7 +9,6 @@ use hivekeep_manifest::agent::AgentBudget;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::state::TurnAnswer;
 use crate::codes;
 
 /// Hundredths of a bound at which a warning is recorded.
@@ -354,12 +353,11 @@ impl ExecutionAccount {
         self.read = self.read.max(messages);
     }
 
-    pub(crate) fn answered(&mut self, answer: &TurnAnswer) {
-        let tokens = answer.input_tokens.saturating_add(answer.output_tokens);
-        let used = BudgetAmounts::turn(tokens, answer.cost_micro_usd);
-        self.used = std::mem::take(&mut self.used).plus(&used);
+    /// Follows an answer whose turn came to this, and whose request had so many messages.
+    pub(crate) fn answered(&mut self, used: &BudgetAmounts, read: usize) {
+        self.used = std::mem::take(&mut self.used).plus(used);
         self.reserved = BudgetAmounts::default();
-        self.took(answer.messages_read);
+        self.took(read);
     }
 
     /// Follows a change; `None` for one that cannot be.

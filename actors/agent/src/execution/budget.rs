@@ -133,6 +133,7 @@ impl ExecutionSaga {
 
     /// Makes what the tree has of it what is recorded.
     pub(super) fn settle(&self) {
-        self.handle.view(|view| self.shared.tree.settle(&view.state));
+        let state = self.handle.state();
+        self.shared.tree.settle(state.begun.id, &state.account);
     }
 }

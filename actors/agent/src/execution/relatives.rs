@@ -161,7 +161,11 @@ pub(crate) async fn restore(
             let above = parent(state);
             let told = above.is_some_and(|it| it.state.account.children.get(id) == Some(&true));
             if !told {
-                shared.tree.insert(state);
+                shared.tree.insert(
+                    (state.begun.id, state.begun.parent),
+                    state.child,
+                    &state.account,
+                );
             }
         }
     }

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::{
     ExecutionStep,
-    account::{AccountChange, BudgetKind, ExecutionAccount},
+    account::{AccountChange, BudgetAmounts, BudgetKind, ExecutionAccount},
     events,
     plan::ExecutionPlan,
 };
@@ -459,8 +459,9 @@ impl ExecutionState {
                 let results = vec![None; answer.calls.len()];
                 let kept = Arc::new((**answer).clone());
                 next.then(|| now.turns.push(Turn { answer: kept, results }))?;
-                Arc::make_mut(&mut self.account).answered(answer);
                 let tokens = answer.input_tokens.saturating_add(answer.output_tokens);
+                let used = BudgetAmounts::turn(tokens, answer.cost_micro_usd);
+                Arc::make_mut(&mut self.account).answered(&used, answer.messages_read);
                 self.tokens = self.tokens.saturating_add(tokens);
                 self.said = Some(answer.text.as_str().into());
             }

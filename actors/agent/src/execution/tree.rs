@@ -9,10 +9,7 @@ use std::{
 
 use hivekeep_kernel::{ExecutionId, SessionId, lock};
 
-use super::{
-    account::{BudgetAmounts, BudgetKind},
-    state::ExecutionState,
-};
+use super::account::{BudgetAmounts, BudgetKind, ExecutionAccount};
 
 /// Most executions, one above the other: a session has no more above it either.
 pub(crate) const MAX_DEPTH: usize = 3;
@@ -84,24 +81,28 @@ impl TreeNodes {
 }
 
 impl ExecutionTree {
-    /// Takes an execution in that is not there, after those above it.
-    pub(crate) fn insert(&self, state: &ExecutionState) {
-        let (begun, account) = (&state.begun, &state.account);
+    /// Takes an execution in that is not there, with its parent and its own session, after those above it.
+    pub(crate) fn insert(
+        &self,
+        (id, parent): (ExecutionId, Option<ExecutionId>),
+        session: Option<SessionId>,
+        account: &ExecutionAccount,
+    ) {
         let mut tree = lock(&self.0);
-        if tree.nodes.contains_key(&begun.id) {
+        if tree.nodes.contains_key(&id) {
             return;
         }
         let node = TreeNode {
-            parent: begun.parent,
-            session: state.child,
+            parent,
+            session,
             budget: account.budget.clone(),
             own: BudgetAmounts::default(),
             total: account.children_used.clone(),
         };
-        tree.nodes.insert(begun.id, node);
-        tree.sessions.extend(state.child.map(|session| (session, begun.id)));
-        tree.set_own(begun.id, &account.own());
-        for above in tree.chain(begun.id).into_iter().skip(1) {
+        tree.nodes.insert(id, node);
+        tree.sessions.extend(session.map(|session| (session, id)));
+        tree.set_own(id, &account.own());
+        for above in tree.chain(id).into_iter().skip(1) {
             let node = tree.nodes.entry(above).or_default();
             node.total = std::mem::take(&mut node.total).plus(&account.children_used);
         }
@@ -116,10 +117,16 @@ impl ExecutionTree {
         }
     }
 
-    /// Lets all go but those. What they used stays in the totals above.
-    pub(crate) fn retain(&self, stays: impl Fn(ExecutionId) -> bool) {
+    /// Executions that are there, the oldest first.
+    pub(crate) fn ids(&self) -> Vec<ExecutionId> {
+        lock(&self.0).nodes.keys().copied().collect()
+    }
+
+    /// Lets some go. What they used stays in the totals above.
+    pub(crate) fn remove(&self, gone: impl IntoIterator<Item = ExecutionId>) {
+        // Whoever tells which are gone looks at executions, and may not do so under the lock.
+        let gone: Vec<_> = gone.into_iter().collect();
         let mut tree = lock(&self.0);
-        let gone: Vec<_> = tree.nodes.keys().copied().filter(|id| !stays(*id)).collect();
         for id in gone {
             let session = tree.nodes.remove(&id).and_then(|node| node.session);
             session.map(|session| tree.sessions.remove(&session));
@@ -173,14 +180,14 @@ impl ExecutionTree {
     }
 
     /// Makes the own amounts those of the records. Nothing is set aside then.
-    pub(crate) fn settle(&self, state: &ExecutionState) {
-        lock(&self.0).set_own(state.begun.id, &state.account.own());
+    pub(crate) fn settle(&self, id: ExecutionId, account: &ExecutionAccount) {
+        lock(&self.0).set_own(id, &account.own());
     }
 
     /// Makes the bounds those of the records.
-    pub(crate) fn raise(&self, state: &ExecutionState) {
-        if let Some(node) = lock(&self.0).nodes.get_mut(&state.begun.id) {
-            node.budget = state.account.budget.clone();
+    pub(crate) fn raise(&self, id: ExecutionId, account: &ExecutionAccount) {
+        if let Some(node) = lock(&self.0).nodes.get_mut(&id) {
+            node.budget = account.budget.clone();
         }
     }
 

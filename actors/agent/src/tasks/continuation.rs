@@ -88,9 +88,14 @@ impl AgentService {
         };
         self.runs.tell(caller, execution_id, decide).await?;
         if more_budget {
-            self.shared.tree.raise(&self.runs.get(caller, execution_id)?.state);
+            let view = self.runs.get(caller, execution_id)?;
+            self.shared.tree.raise(id, &view.state.account);
             let has_left = |wait: &_| self.shared.has_left(wait);
-            wake_waiting(&self.runs, |wait| wait.of == id && has_left(wait)).await?;
+            let woken = wake_waiting(&self.runs, |wait| wait.of == id && has_left(wait)).await;
+            if let Err(error) = woken {
+                // The budget is written: an error would have the caller add to it again.
+                tracing::warn!(execution = %id, %error, "those that wait for its budget wait on");
+            }
         }
         Ok(at)
     }

@@ -101,7 +101,7 @@ async fn at_its_budget_an_execution_waits_without_an_actor_and_goes_on_with_more
     assert_eq!(stage.models.asked().len(), 1, "nothing goes beyond the bound");
 
     let told = stage.continued(&id, json!({ "message": "Use tabs." })).await;
-    assert_eq!(told["waiting_for"], "budget", "a message is no money");
+    assert_eq!(told["waiting_for"], "budget", "a message adds nothing");
     let unbounded = json!({ "execution_id": id, "budget": { "tool_calls": 1 } });
     assert_eq!(stage.refused("agent_continue", unbounded).await.code, "invalid_input");
     for nothing in [json!({}), json!({ "budget": {} }), json!({ "message": " " })] {
@@ -208,7 +208,7 @@ async fn each_bound_holds_before_what_would_exceed_it() {
     assert_eq!(waits["error_code"], Value::Null, "it has not failed: {waits}");
     time.models.be_silent(false);
     time.continued(&id, json!({ "budget": { "wall_secs": 50 } })).await;
-    assert_eq!(time.end(&id).await["status"], "completed", "the wait is no work");
+    assert_eq!(time.end(&id).await["status"], "completed", "the wait does not count");
 }
 
 #[tokio::test]
