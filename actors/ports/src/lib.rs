@@ -53,7 +53,7 @@ pub use network::{
     ReachPolicy, ReachRules, Transport, WorkspacePorts,
 };
 pub use people::{ConversationMode, People, UserOutcome};
-pub use sessions::{DefaultSize, KnownUsers, SessionToolsets};
+pub use sessions::{DefaultSize, KnownUsers, SessionToolsets, SizeBound, WorkspaceBounds};
 pub use tasks::{
     OldestWaiting, TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome,
     TaskOutput, TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText,

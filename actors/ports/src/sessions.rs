@@ -9,6 +9,30 @@ use hivekeep_kernel::{Resources, SessionId, ToolError, User};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultSize(pub Resources);
 
+/// Bound of one part of a workspace's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeBound {
+    /// Least value.
+    pub least: u64,
+    /// Value of a workspace whose creation names none.
+    pub default: u64,
+    /// Greatest value.
+    pub most: u64,
+}
+
+/// Workspaces that this daemon makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceBounds {
+    /// Virtual CPUs.
+    pub vcpus: SizeBound,
+    /// Memory in MiB.
+    pub memory_mb: SizeBound,
+    /// Disk in GiB.
+    pub disk_gb: SizeBound,
+    /// Kinds of isolation that this host offers, as `workspace_create` names them.
+    pub isolations: Vec<&'static str>,
+}
+
 /// Users of the HTTP doors, who are gone once their credential is revoked.
 pub trait KnownUsers: Send + Sync {
     /// True unless the user's credential was revoked.

@@ -58,6 +58,12 @@ pub trait Tools: Send + Sync {
         let (_, _, _) = (session, view, tool);
         true
     }
+
+    /// True if a session may make this very call, without an approval. Without policies, always.
+    fn allows(&self, session: SessionId, view: &ToolView, tool: &str, args: &Value) -> bool {
+        let (_, _, _, _) = (session, view, tool, args);
+        true
+    }
 }
 
 /// Late-bound tools: wired up once the dispatcher exists; until then each call is refused as
@@ -88,6 +94,10 @@ impl Tools for LateTools {
 
     fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolSpec) -> bool {
         self.0.get().is_none_or(|tools| tools.may_call(session, view, tool))
+    }
+
+    fn allows(&self, session: SessionId, view: &ToolView, tool: &str, args: &Value) -> bool {
+        self.0.get().is_none_or(|tools| tools.allows(session, view, tool, args))
     }
 }
 

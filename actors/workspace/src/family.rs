@@ -22,6 +22,7 @@ use crate::{
     documents::{FileDocuments, LogDocuments, WorkspaceNames},
     guest_binary, image_dir,
     image_upkeep::{self, ImagesHere},
+    lifecycle,
     manager::{Msg, Workspaces},
     shared::Shared,
     tools, transfer_dir,
@@ -31,7 +32,8 @@ use crate::{
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Needs the network and [`GitOptions`]; offers [`Tasks`], [`CommandRunner`], [`WorkspaceFiles`],
-/// [`WorkspacePorts`], [`ImagePresence`], [`DefaultSize`], [`HostUsers`] and [`DisksHandle`].
+/// [`WorkspacePorts`], [`ImagePresence`], [`DefaultSize`], [`hivekeep_ports::WorkspaceBounds`], [`HostUsers`] and
+/// [`DisksHandle`].
 pub struct WorkspaceFamily;
 
 impl Family for WorkspaceFamily {
@@ -69,6 +71,8 @@ workspace_adopt takes it over.";
         let size = Resources::workspace(options.default_memory_mb, options.default_disk_gb);
         let shared = Shared::open(daemon, options, GitOptions::clone(&git)).await?;
         daemon.ports.offer(Arc::new(DefaultSize(size)));
+        let isolations = shared.drivers.iter().map(|driver| driver.isolation().as_str()).collect();
+        daemon.ports.offer(Arc::new(lifecycle::create::bounds(&shared.options, isolations)));
         daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
         let files = WorkspaceFilesHandle::new(shared.clone());
         daemon.ports.offer::<dyn WorkspaceFiles>(Arc::new(files));

@@ -31,16 +31,30 @@ impl Tools for Dispatcher {
     }
 
     fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolSpec) -> bool {
-        let Some(entry) = self.0.catalogue.now().find(tool.name).cloned() else { return false };
-        // Door and user are the session's own.
-        let (user, door) = (User::Nobody, Door::Internal);
-        let session = Some(session);
-        let request = DecisionRequest { session, user, door, view, tool: &entry, args: None };
-        self.decision(&request).is_ok_and(|found| found.outcome != PolicyDecision::Denied)
+        self.ruling(session, view, tool.name, None).is_some_and(|it| it != PolicyDecision::Denied)
+    }
+
+    fn allows(&self, session: SessionId, view: &ToolView, tool: &str, args: &Value) -> bool {
+        self.ruling(session, view, tool, Some(args)) == Some(PolicyDecision::Allowed)
     }
 }
 
 impl Dispatcher {
+    /// Decision on a call of a session; `None` for a tool or a session that is not there.
+    fn ruling(
+        &self,
+        session: SessionId,
+        view: &ToolView,
+        tool: &str,
+        args: Option<&Value>,
+    ) -> Option<PolicyDecision> {
+        let entry = self.0.catalogue.now().find(tool).cloned()?;
+        // Door and user are the session's own.
+        let (user, door, session) = (User::Nobody, Door::Internal, Some(session));
+        let request = DecisionRequest { session, user, door, view, tool: &entry, args };
+        self.decision(&request).ok().map(|found| found.outcome)
+    }
+
     async fn run(
         &self,
         internal: InternalCall,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use hivekeep_kernel::{Address, CallCx, Reply, ToolError, WorkspaceId, fault_point};
-use hivekeep_ports::NetworkRequest;
+use hivekeep_ports::{NetworkRequest, SizeBound, WorkspaceBounds};
 
 use crate::{
     Options,
@@ -189,14 +189,30 @@ async fn evicted(manager: Address<Msg>) -> bool {
     manager.ask(EVICTION, |reply| Msg::Pool(pool::Msg::Evict(reply))).await.unwrap_or(false)
 }
 
-/// Refuses a size beyond what is configured.
-pub(crate) fn check_size(options: &Options, spec: &WorkspaceSpec) -> Result<(), ToolError> {
-    within("vcpus", spec.vcpus.into(), 1, options.max_vcpus.into())?;
-    within("memory_mb", spec.memory_mb, 64, options.max_memory_mb)?;
-    within("disk_gb", spec.disk_gb, 1, options.max_disk_gb)
+/// Bounds of workspaces, and the kinds that there are.
+pub(crate) fn bounds(options: &Options, isolations: Vec<&'static str>) -> WorkspaceBounds {
+    let bound = |least, default, most| SizeBound { least, default, most };
+    WorkspaceBounds {
+        vcpus: bound(1, options.default_vcpus.into(), options.max_vcpus.into()),
+        memory_mb: bound(64, options.default_memory_mb, options.max_memory_mb),
+        disk_gb: bound(1, options.default_disk_gb, options.max_disk_gb),
+        isolations,
+    }
 }
 
-fn within(what: &str, value: u64, least: u64, most: u64) -> Result<(), ToolError> {
+/// Refuses a size beyond what is configured.
+pub(crate) fn check_size(options: &Options, spec: &WorkspaceSpec) -> Result<(), ToolError> {
+    let WorkspaceBounds { vcpus, memory_mb, disk_gb, .. } = bounds(options, Vec::new());
+    within("vcpus", spec.vcpus.into(), vcpus)?;
+    within("memory_mb", spec.memory_mb, memory_mb)?;
+    within("disk_gb", spec.disk_gb, disk_gb)
+}
+
+fn within(
+    what: &str,
+    value: u64,
+    SizeBound { least, most, .. }: SizeBound,
+) -> Result<(), ToolError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }

@@ -2,7 +2,8 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use hivekeep_kernel::{Progress, Resources, SessionId};
+use hivekeep_kernel::{Progress, Resources, SessionId, view::ToolView};
+use hivekeep_policy::{RuleEffect, RuleOptions, ToolPattern};
 use hivekeep_ports::{InternalCall, LateTools, Reservation, Tools};
 use serde_json::json;
 use tokio::time::Instant;
@@ -45,6 +46,28 @@ async fn it_passes_schema_and_admission_takes_no_tokens_and_is_told() {
     assert!(told.iter().all(|event| event.data["door"] == "internal"));
     let outcomes: Vec<_> = told.iter().filter_map(|event| event.data["outcome"].as_str()).collect();
     assert_eq!(outcomes, ["ok", "ok", "ok", "invalid_input", "unknown_tool"]);
+}
+
+#[tokio::test]
+async fn a_call_is_allowed_by_its_own_input_and_without_a_person() {
+    let rule = |effect, text: &str| RuleOptions {
+        name: text.to_owned(),
+        effect,
+        tools: vec![ToolPattern::try_from("toy_echo".to_owned()).expect("a pattern")],
+        when: Some(format!("args.text == \"{text}\"")),
+        why: String::new(),
+    };
+    let rules = vec![rule(RuleEffect::Ask, "ask"), rule(RuleEffect::Deny, "deny")];
+    let options = hivekeep_policy::Options { rules, ..hivekeep_policy::Options::default() };
+    let stage = Stage::ruled(options).await;
+    let allows = |session, tool, text: &str| {
+        tools(&stage).allows(session, &ToolView::default(), tool, &json!({ "text": text }))
+    };
+    let session = stage.attachment.session;
+    for (text, allowed) in [("x", true), ("ask", false), ("deny", false)] {
+        assert_eq!(allows(session, "toy_echo", text), allowed, "{text}");
+    }
+    assert!(!allows(session, "toy_none", "x") && !allows(SessionId::new(), "toy_echo", "x"));
 }
 
 #[tokio::test]
