@@ -8,6 +8,11 @@ hivekeep_kernel::codes! {
         cause: "`read_only` is set for it, which is the default.",
         next: "Write elsewhere, or set `read_only = false` for the place in the configuration.",
     }
+    /// The session may not work in the place.
+    PLACE_WITHHELD = "place_withheld" {
+        cause: "The session is an agent's, whose manifest has a `spec.security.filesystem`: it works in its own workspace.",
+        next: "Leave `place` out.",
+    }
     /// The place is no workspace.
     PLACE_NO_WORKSPACE = "place_no_workspace" {
         cause: "Users, folders in a place's name and watches are of workspaces; this place is a folder of the host or a volume.",

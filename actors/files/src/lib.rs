@@ -35,7 +35,8 @@ use crate::{
     tools::Files,
 };
 
-/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`], uses [`VolumeFiles`];
+/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`], uses [`VolumeFiles`] and
+/// [`hivekeep_ports::OwnWorkspaces`];
 /// offers [`Places`], [`PlaceFolders`] and [`PlaceFiles`].
 pub struct FilesFamily;
 
@@ -61,6 +62,7 @@ opened. Results name it.";
             files: daemon.ports.need::<dyn WorkspaceFiles>()?,
             tools: ToolClient::new(daemon.tools.clone()),
             options: options.workspace.clone(),
+            ports: daemon.ports.clone(),
         };
         let volumes = daemon.ports.find::<dyn VolumeFiles>();
         let places = Arc::new(PlaceTable::new(&options, &daemon.room, own, volumes));

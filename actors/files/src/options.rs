@@ -2,14 +2,12 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use hivekeep_ports::SESSION_PLACE;
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::place::VOLUME_PREFIX;
-
-/// Name of the place that is the session's own workspace.
-pub(crate) const SESSION_PLACE: &str = "session";
 
 /// Where sessions work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

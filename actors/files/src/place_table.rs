@@ -8,12 +8,11 @@ use hivekeep_file_engine::{PlacePath, WriteText, decode, encode};
 use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
 use hivekeep_ports::{
     FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places,
-    VolumeFiles, WorkspaceFiles,
+    SESSION_PLACE, VolumeFiles, WorkspaceFiles, own_workspace_name,
 };
 
 use crate::{
     Options, codes,
-    options::SESSION_PLACE,
     place::{CommandHost, FilePlace, VOLUME_PREFIX, WORKSPACE_ROOT, no_workspace, refused},
     place_kinds::{HostFolder, VolumePlace, WorkspacePlace},
     session_workspace::{MOUNTED_AT, SessionWorkspaces, own},
@@ -58,14 +57,19 @@ impl PlaceTable {
     /// Place of a name, or the default one. The session's own workspace runs then.
     ///
     /// # Errors
-    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace. A
-    /// volume that is not there is reported when it is worked in.
+    /// `place_unknown`, with the names there are; `place_withheld`; `not_owner`; those of making the session's
+    /// workspace. A volume that is not there is reported when it is worked in.
     pub(crate) async fn find(
         &self,
         cx: &CallCx,
         name: Option<&str>,
     ) -> Result<Arc<dyn FilePlace>, ToolError> {
-        let name = name.unwrap_or(&self.default);
+        let decided = self.own.decided(cx.session);
+        let default = if decided.is_some() { SESSION_PLACE } else { &self.default };
+        let name = name.unwrap_or(default);
+        if decided.is_some_and(|own| own.only) {
+            self.only_own(cx, name)?;
+        }
         if let Some(folder) = self.folders.get(name) {
             return Ok(folder.clone());
         }
@@ -81,6 +85,23 @@ impl PlaceTable {
         let found = self.own.files.find(notation.name).ok_or_else(|| self.unknown(name))?;
         own(cx, &found)?;
         Ok(Arc::new(self.within(cx, &notation, &found.name, found.id).await?))
+    }
+
+    /// Refuses every place but the session's own workspace.
+    ///
+    /// # Errors
+    /// `place_withheld`.
+    fn only_own(&self, cx: &CallCx, name: &str) -> Result<(), ToolError> {
+        let named = |notation: PlaceNotation<'_>| {
+            let found = || self.own.files.find(notation.name).map(|found| found.name);
+            notation.name == SESSION_PLACE || found() == Some(own_workspace_name(cx.session))
+        };
+        if !self.folders.contains_key(name) && PlaceNotation::parse(name).is_ok_and(named) {
+            return Ok(());
+        }
+        let message = format!("this session works in its own workspace alone, not in `{name:.80}`");
+        Err(ToolError::new(Layer::Policy, codes::PLACE_WITHHELD, message)
+            .next(format!("leave `place` out, or name `{SESSION_PLACE}`")))
     }
 
     /// Workspace by its id or name, whatever places are called. Its actor judges whose it is.

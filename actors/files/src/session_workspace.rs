@@ -9,9 +9,12 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, fault_point};
-use hivekeep_ports::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
-use hivekeep_runtime::{OnBehalfOf, ToolClient};
-use serde_json::{Value, json};
+use hivekeep_ports::{
+    FoundWorkspace, OwnWorkspace, OwnWorkspaces, WorkspaceFiles, WorkspaceReadiness,
+    own_workspace_name,
+};
+use hivekeep_runtime::{OnBehalfOf, Ports, ToolClient};
+use serde_json::{Map, Value, json};
 
 use crate::{SessionWorkspaceOptions, codes};
 
@@ -23,20 +26,17 @@ pub(crate) struct SessionWorkspaces {
     pub(crate) files: Arc<dyn WorkspaceFiles>,
     pub(crate) tools: ToolClient<SessionId>,
     pub(crate) options: SessionWorkspaceOptions,
+    /// Ports of the daemon, searched when needed: [`OwnWorkspaces`] is offered by a family behind this one.
+    pub(crate) ports: Ports,
 }
 
 /// Where a sandbox has the place that it is beside.
 pub(crate) const MOUNTED_AT: &str = "/work";
 
-/// Name of a session's own workspace.
-pub(crate) fn name_of(session: SessionId) -> String {
-    format!("session-{}", session.uuid().simple())
-}
-
 /// Name of the sandbox beside a place: places have longer names than workspaces may.
 fn name_beside(session: SessionId, source: &str) -> String {
     let digest = blake3::hash(source.as_bytes()).to_hex();
-    format!("{}-{}", name_of(session), &digest[..16])
+    format!("{}-{}", own_workspace_name(session), &digest[..16])
 }
 
 impl SessionWorkspaces {
@@ -46,8 +46,17 @@ impl SessionWorkspaces {
     /// # Errors
     /// Those of making and starting a workspace; `not_owner` where another session took it over.
     pub(crate) async fn ready(&self, cx: &CallCx) -> Result<FoundWorkspace, ToolError> {
-        let name = name_of(cx.session);
-        self.made(cx, &name, || self.request(&name)).await
+        let name = own_workspace_name(cx.session);
+        let request = || {
+            let decided = self.decided(cx.session).map(|own| own.request).unwrap_or_default();
+            self.request(&name, decided)
+        };
+        self.made(cx, &name, request).await
+    }
+
+    /// What whoever opened a session decided on its own workspace.
+    pub(crate) fn decided(&self, session: SessionId) -> Option<OwnWorkspace> {
+        self.ports.find::<dyn OwnWorkspaces>()?.of(session)
     }
 
     /// The session's sandbox that mounts a place, running.
@@ -62,7 +71,7 @@ impl SessionWorkspaces {
     ) -> Result<FoundWorkspace, ToolError> {
         let name = name_beside(cx.session, source);
         let request = || {
-            let mut request = self.request(&name);
+            let mut request = self.request(&name, Map::new());
             request["isolation"] = json!("sandbox");
             let mount = json!({ "volume": source, "path": MOUNTED_AT, "read_only": read_only });
             request["volumes"] = json!([mount]);
@@ -128,18 +137,18 @@ impl SessionWorkspaces {
         work.await.map_err(|panic| ToolError::internal(format!("{tool}: {panic}")))?
     }
 
-    fn request(&self, name: &str) -> Value {
+    /// Request for a workspace: as it was decided, or else as it is configured.
+    fn request(&self, name: &str, decided: Map<String, Value>) -> Value {
         let SessionWorkspaceOptions { isolation, image, vcpus, memory_mb, disk_gb } = &self.options;
-        let request = json!({
+        let mut request = json!({
             "name": name, "isolation": isolation, "base_image": image,
             "vcpus": vcpus, "memory_mb": memory_mb, "disk_gb": disk_gb,
         });
-        match request {
-            Value::Object(fields) => {
-                fields.into_iter().filter(|(_, value)| !value.is_null()).collect()
-            }
-            other => other,
+        if let Value::Object(fields) = &mut request {
+            fields.extend(decided);
+            fields.retain(|_, value| !value.is_null());
         }
+        request
     }
 }
 

@@ -6,6 +6,7 @@
 mod chats;
 mod child_sessions;
 mod commands;
+mod executions;
 mod files;
 mod models;
 mod network;
@@ -32,6 +33,10 @@ pub use child_sessions::{ChildAnswer, ChildCall, ChildSession, ChildSessions, Ch
 pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
+};
+pub use executions::{
+    ExecutionFileLinks, ExecutionFiles, FilePart, OwnWorkspace, OwnWorkspaces, SESSION_PLACE,
+    own_workspace_name,
 };
 pub use files::{
     FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, LocatedPlace,

@@ -1,19 +1,21 @@
 //! Workspaces as places: the session's own, others of it, and guests that lie.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hivekeep_file_engine::{
     FileError, FileErrorKind, FileOperation, FileOutcome, FolderPage, FoundLines, FoundPaths,
     ListEntry, LookAt, LookedAt, TextRange, Unread, decode, encode,
 };
 use hivekeep_kernel::{Progress, SessionId};
-use hivekeep_ports::{PlaceFiles, Places, WorkspaceReadiness};
+use hivekeep_ports::{
+    OwnWorkspace, OwnWorkspaces, PlaceFiles, Places, WorkspaceReadiness, own_workspace_name,
+};
 use hivekeep_testkit::context;
 use serde_json::json;
 use tokio::time::Duration;
 
 use super::stage::Stage;
-use crate::{Options, session_workspace::name_of};
+use crate::Options;
 
 async fn without_folders() -> Stage {
     Stage::of(Options::default(), tempfile::TempDir::new().expect("a folder")).await
@@ -32,7 +34,7 @@ async fn calls_at_once_make_one_workspace_and_later_ones_find_it() {
         assert!(written["path"].as_str().is_some_and(|path| path.starts_with("/workspace/f")));
     }
     assert_eq!(stage.machines.count("workspace_create"), 1);
-    let name = name_of(stage.session());
+    let name = own_workspace_name(stage.session());
     let (_, request) = stage.machines.calls.lock().expect("no panic")[0].clone();
     assert_eq!(request, json!({ "name": name }), "the rest is the workspaces' own default");
     // As a daemon finds it that was killed since.
@@ -42,6 +44,44 @@ async fn calls_at_once_make_one_workspace_and_later_ones_find_it() {
     assert_eq!((machines.count("workspace_create"), machines.count("workspace_start")), (1, 1));
     machines.put(&name, Some(SessionId::new()), WorkspaceReadiness::Ready);
     assert_eq!(stage.refused("list", json!({ "path": "." })).await, "not_owner");
+}
+
+/// Decides on the workspace of one session.
+struct Decided(SessionId);
+
+impl OwnWorkspaces for Decided {
+    fn of(&self, session: SessionId) -> Option<OwnWorkspace> {
+        let request = json!({ "memory_mb": 128, "isolation": null });
+        let request = request.as_object().cloned().expect("one");
+        (session == self.0).then_some(OwnWorkspace { request, only: true })
+    }
+}
+
+#[tokio::test]
+async fn a_workspace_that_was_decided_on_is_made_so_and_is_its_sessions_only_place() {
+    let stage = Stage::new().await;
+    stage.machines.put("mine", Some(stage.session()), WorkspaceReadiness::Ready);
+    let write = json!({ "path": "f", "content": "x" });
+    assert_eq!(stage.good("write", write.clone()).await["place"], "work", "as it is configured");
+    stage.daemon().ports.offer::<dyn OwnWorkspaces>(Arc::new(Decided(stage.session())));
+    assert_eq!(stage.good("write", write).await["place"], "session");
+    let name = own_workspace_name(stage.session());
+    let (_, request) = stage.machines.calls.lock().expect("no panic").pop().expect("it was made");
+    assert_eq!(request, json!({ "name": name, "memory_mb": 128 }));
+    for (place, code) in [
+        ("session", None),
+        ("root@session:/etc", None),
+        (&*name, None),
+        ("work", Some("place_withheld")),
+        ("mine", Some("place_withheld")),
+        ("mine:/session", Some("place_withheld")),
+        ("volume:v", Some("place_withheld")),
+        ("nobodys", Some("place_withheld")),
+    ] {
+        let args = json!({ "path": ".", "place": place });
+        let refused = stage.call("list", args).await.err().map(|error| error.code.into_owned());
+        assert_eq!(refused.as_deref(), code, "{place}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,62 @@
+//! Ports of executions: the workspaces that they work in, and links to the files in these.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{SessionId, ToolError, User};
+use serde_json::{Map, Value};
+
+/// Name of the place that is a session's own workspace.
+pub const SESSION_PLACE: &str = "session";
+
+/// Name of a session's own workspace, and the beginning of those beside it.
+pub fn own_workspace_name(session: SessionId) -> String {
+    format!("session-{}", session.uuid().simple())
+}
+
+/// Own workspace of a session, where whoever opened the session decides on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnWorkspace {
+    /// Fields of `workspace_create`, in place of those that are configured.
+    pub request: Map<String, Value>,
+    /// True if the session works in no other place.
+    pub only: bool,
+}
+
+/// Own workspaces of sessions that were opened for work of others. One is also its session's default place.
+pub trait OwnWorkspaces: Send + Sync {
+    /// What was decided on a session's; `None` where the configuration holds.
+    fn of(&self, session: SessionId) -> Option<OwnWorkspace>;
+}
+
+/// Part of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePart {
+    /// Bytes of the part.
+    pub bytes: Vec<u8>,
+    /// Size of the whole file.
+    pub size_bytes: u64,
+    /// First byte of the next part; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// Files in the workspaces of executions, for whoever serves links to them.
+#[async_trait]
+pub trait ExecutionFiles: Send + Sync {
+    /// User whose the execution is; `None` for one that is not there.
+    fn user(&self, execution: &str) -> Option<User>;
+
+    /// Reads a file from a byte on, on behalf of whoever was given a link. `path` is relative to `/workspace`.
+    ///
+    /// # Errors
+    /// `execution_files_gone`; those of `fs.get`.
+    async fn read(&self, execution: &str, path: &str, from: u64) -> Result<FilePart, ToolError>;
+}
+
+/// Links to files of executions. Offered only while they are served.
+pub trait ExecutionFileLinks: Send + Sync {
+    /// URL that opens one file of an execution, and nothing else, until a time.
+    fn link(&self, user: User, execution: &str, path: &str, until: DateTime<Utc>) -> String;
+
+    /// True if a token is that of a link to this very file which has not expired.
+    fn opens(&self, user: User, execution: &str, path: &str, token: &str) -> bool;
+}
