@@ -1,20 +1,16 @@
-//! Signed links, and the cookies that they become: an expiry with an HMAC-SHA256 over it and what it opens.
+//! Signed links ([`SigningKey`]) to ports, and the cookies that they become. What they open is written as `PURPOSE "\n"
+//! WORKSPACE "\n" PORT`.
 //!
-//! ```text
-//! TOKEN = EXPIRES_UNIX "." HEX(HMAC(key, PURPOSE "\n" WORKSPACE "\n" PORT "\n" EXPIRES_UNIX))
-//! ```
 //! A link and its cookie differ by their purpose, so that neither is taken for the other. The daemon's own cookies stay
 //! here.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use chrono::{DateTime, Utc};
 use hivekeep_door_server::{
-    http::caller::BearerToken,
+    http::{caller::BearerToken, links::SigningKey},
     proxy::cookies::{PORT_COOKIE, port_cookie},
 };
 use hivekeep_kernel::WorkspaceId;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 
 /// Cookie of a token, for this host alone and for as long as the token lasts.
 pub(super) fn set(token: &str, max_age_secs: i64, scheme: &str) -> String {
@@ -64,21 +60,19 @@ impl PortLink {
             Self::Cookie => "hivekeep port cookie 1",
         }
     }
+
+    fn opened(self, workspace: WorkspaceId, port: u16) -> String {
+        format!("{}\n{workspace}\n{port}", self.purpose())
+    }
 }
 
-/// Key of the links. Not printed by `Debug`.
-pub(super) struct LinkKey(Hmac<Sha256>);
+/// Key of the links to ports.
+#[derive(Debug)]
+pub(super) struct LinkKey(SigningKey);
 
 impl LinkKey {
     pub(super) fn new(secret: &BearerToken) -> Self {
-        let key = Hmac::new_from_slice(secret.secret()).expect("HMAC takes keys of any length");
-        Self(key)
-    }
-
-    fn mac(&self, kind: PortLink, workspace: WorkspaceId, port: u16, expires: i64) -> Hmac<Sha256> {
-        let mut mac = self.0.clone();
-        mac.update(format!("{}\n{workspace}\n{port}\n{expires}", kind.purpose()).as_bytes());
-        mac
+        Self(SigningKey::new(secret))
     }
 
     /// Signs a token that opens a port until a time.
@@ -89,14 +83,10 @@ impl LinkKey {
         port: u16,
         expires_at: DateTime<Utc>,
     ) -> String {
-        let expires = expires_at.timestamp();
-        let mac = self.mac(kind, workspace, port, expires).finalize().into_bytes();
-        let hex: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{expires}.{hex}")
+        self.0.sign(&kind.opened(workspace, port), expires_at)
     }
 
-    /// When a token expires, if it was signed for this port and has not. Takes as long for a near miss as for
-    /// a wild guess.
+    /// When a token expires, if it was signed for this port and has not.
     pub(super) fn verify(
         &self,
         kind: PortLink,
@@ -104,30 +94,8 @@ impl LinkKey {
         port: u16,
         token: &str,
     ) -> Option<DateTime<Utc>> {
-        let (expires, hex) = token.split_once('.')?;
-        let mac = bytes(hex)?;
-        // Only the canonical form of a time is signed.
-        let time: i64 = expires.parse().ok().filter(|it: &i64| it.to_string() == expires)?;
-        self.mac(kind, workspace, port, time).verify_slice(&mac).ok()?;
-        DateTime::from_timestamp(time, 0).filter(|at| *at > Utc::now())
+        self.0.verify(&kind.opened(workspace, port), token)
     }
-}
-
-impl std::fmt::Debug for LinkKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LinkKey(..)")
-    }
-}
-
-fn bytes(hex: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

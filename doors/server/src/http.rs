@@ -5,4 +5,5 @@ pub mod body;
 pub mod caller;
 pub mod door;
 pub mod hosts;
+pub mod links;
 pub mod server;
