@@ -1,5 +1,7 @@
 //! Error codes of agents and their executions, and of the registry that keeps their manifests.
 
+pub(crate) use hivekeep_kernel::codes::{INVALID_PATH, WORKSPACE_STATE};
+
 hivekeep_kernel::codes! {
     /// There is no such agent.
     AGENT_NOT_FOUND = "agent_not_found" {
@@ -16,10 +18,25 @@ hivekeep_kernel::codes! {
         cause: "It failed again and again for a reason that is the daemon's, as a journal that cannot be written.",
         next: "Look at `hivekeep logs`, and restart the daemon: it goes on from its records.",
     }
-    /// The agent's manifest has a field that nothing obeys yet.
+    /// The agent's manifest has a field that the daemon does not obey, or not with this value.
     AGENT_FIELD_UNSUPPORTED = "agent_field_unsupported" {
-        cause: "Manifests are kept whole; what an execution would have to pass over is refused instead.",
+        cause: "Manifests are kept whole; what an execution would have to pass over, or no machine of this host holds, is refused instead.",
         next: "`details.fields` names each with what to do instead; deploy the agent with a higher version.",
+    }
+    /// The agent's machine is more than the session that runs it may make.
+    AGENT_MACHINE_DENIED = "agent_machine_denied" {
+        cause: "Its manifest asks for an image, an isolation, a size or a network beyond the default, and the policy does not let this session ask for them.",
+        next: "Ask for less in the manifest, or have somebody run the agent who may call the tool that the message names.",
+    }
+    /// The files of an execution are not there.
+    EXECUTION_FILES_GONE = "execution_files_gone" {
+        cause: "It worked in no workspace of its own, `agent.keep_workspace_secs` are over since its end, or somebody took the workspace over.",
+        next: "`aegis.task.logs` shows until when it was kept.",
+    }
+    /// The file is too much for an answer, and no link to it can be given.
+    LINKS_NOT_SERVED = "links_not_served" {
+        cause: "Links to files are served by the HTTP API, which is off.",
+        next: "Set `http.api.enabled`, or take the workspace over by `workspace_adopt` and read the file there.",
     }
     /// The prompt of an agent cannot be made of its template.
     AGENT_PROMPT_INVALID = "agent_prompt_invalid" {

@@ -1,7 +1,7 @@
 //! An execution of an agent: a durable run of turns of a model, and of the calls that it asks for.
 //!
 //! ```text
-//! open a session ─▶ prompt ─▶ turn ─▶ calls ─▶ turn … ─▶ the model is done ─▶ end the session
+//! open a session ─▶ [machine] ─▶ prompt ─▶ turn ─▶ calls ─▶ turn … ─▶ the model is done ─▶ end the session
 //!                     ▲                         │
 //!                     └──── iteration failed ◀──┴── a bound, an answer that is of no use
 //! ```
@@ -14,6 +14,7 @@ pub(crate) mod account;
 mod budget;
 mod call;
 mod events;
+pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod relatives;
 pub(crate) mod state;
@@ -38,6 +39,7 @@ use hivekeep_runtime::{
 use tokio_util::sync::CancellationToken;
 
 use account::BudgetWait;
+use place::{ExecutionMachines, KeptWorkspaces};
 use state::{CallKey, Conclusion, ExecutionEnd, ExecutionState, Record};
 use tree::ExecutionTree;
 
@@ -59,6 +61,7 @@ pub(crate) struct ExecutionShared {
     pub(crate) patience: TimeDelta,
     /// All executions, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<ExecutionSaga>>,
+    pub(crate) machines: Arc<ExecutionMachines>,
     /// Fires when an ordered stop of the daemon begins.
     pub(crate) closing: CancellationToken,
 }
@@ -80,6 +83,8 @@ impl ExecutionShared {
 pub(crate) enum ExecutionStep {
     /// Opens the execution's session.
     Open,
+    /// Makes the machine that the manifest asks for.
+    Place,
     /// Begins an iteration.
     Prompt,
     /// Asks the model.
@@ -137,6 +142,9 @@ impl Saga for ExecutionSaga {
             _ => None,
         });
         let doubtful = doubtful.collect();
+        if let Some(session) = state.child.filter(|_| !state.closed) {
+            shared.machines.decide(session, &state.begun.plan);
+        }
         Self { shared, handle, clock, doubtful }
     }
 
@@ -151,14 +159,16 @@ impl Saga for ExecutionSaga {
         CALLS_AT_ONCE
     }
 
-    /// A turn may be dropped: nothing of an answer is kept that is not whole.
+    /// A turn may be dropped: nothing of an answer is kept that is not whole. So may the making of a machine, which
+    /// is found by its name.
     fn interruptible(step: ExecutionStep) -> bool {
-        step == ExecutionStep::Turn
+        matches!(step, ExecutionStep::Turn | ExecutionStep::Place)
     }
 
     async fn step(&self, step: ExecutionStep) -> Result<(), LogError> {
         match step {
             ExecutionStep::Open => self.open().await,
+            ExecutionStep::Place => self.place().await,
             ExecutionStep::Prompt => self.prompt().await,
             ExecutionStep::Turn => self.turn().await,
             ExecutionStep::Admit => self.admit().await,
@@ -186,6 +196,7 @@ impl ExecutionSaga {
         match repeated(cancelled, || self.shared.children.open(child())).await {
             Ok(session) => {
                 self.shared.tree.opened(state.begun.id, session);
+                self.shared.machines.decide(session, plan);
                 self.handle.record(Record::Opened { session, at: Utc::now() }).await
             }
             Err(error) => self.fail(error).await,
@@ -230,7 +241,9 @@ impl ExecutionSaga {
 
     async fn close(&self) -> Result<(), LogError> {
         let (state, mut left_open) = (self.handle.state(), None);
+        let mut workspaces = KeptWorkspaces::default();
         if let Some(session) = state.child {
+            workspaces = self.retire(&state, session).await;
             let never = CancellationToken::new();
             let end = || self.shared.children.end(session);
             let ended = tokio::time::timeout(CLOSING, repeated(&never, end)).await;
@@ -245,7 +258,8 @@ impl ExecutionSaga {
                 left_open = Some(Box::new(error));
             }
         }
-        self.handle.record(Record::Closed { at: Utc::now(), error: left_open }).await
+        let at = Utc::now();
+        self.handle.record(Record::Closed { at, error: left_open, workspaces }).await
     }
 
     /// Records that the execution failed; of a chat only what it was about to answer.

@@ -11,6 +11,7 @@
 
 pub mod codes;
 mod execution;
+mod files;
 mod tasks;
 mod tools;
 
@@ -21,7 +22,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_manifest::agent::{AgentBudget, AgentManifest};
 use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest};
-use hivekeep_ports::Chats;
+use hivekeep_ports::{Chats, ExecutionFiles};
 use hivekeep_runtime::{Daemon, Family, FamilyOptions, Mounted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub struct Options {
     pub wait_days: u32,
     /// Name of the agent that a chat of an editor is with, unless its user has one of the name.
     pub chat_agent: String,
+    /// Seconds that an execution's workspace is kept after its end, stopped, before it is destroyed; 0: not at all.
+    #[schemars(range(max = 31_622_400))]
+    pub keep_workspace_secs: u64,
     /// Executions that are over and kept.
     pub kept: usize,
     /// Days that an execution is kept after its end.
@@ -73,6 +77,7 @@ impl Default for Options {
             budget: AgentBudgetBounds::default(),
             wait_days: 30,
             chat_agent: "assistant".to_owned(),
+            keep_workspace_secs: 3_600,
             kept: 1_000,
             kept_days: 30,
         }
@@ -158,8 +163,11 @@ impl RegisteredManifest for DeployedAgent {
 }
 
 /// Family of the tools of agents and of their executions; two actors below the root. Needs the ports
-/// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue), [`Models`](hivekeep_ports::Models) and
-/// [`ChildSessions`](hivekeep_ports::ChildSessions), and the limit of calls that wait; offers [`Chats`].
+/// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue), [`Models`](hivekeep_ports::Models),
+/// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places) and
+/// [`WorkspaceFiles`](hivekeep_ports::WorkspaceFiles), and the limit of calls that wait; uses
+/// [`WorkspaceBounds`](hivekeep_ports::WorkspaceBounds) and [`ImagePresence`](hivekeep_ports::ImagePresence). Offers
+/// [`Chats`], [`ExecutionFiles`] and [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
 pub struct AgentFamily;
 
 impl Family for AgentFamily {
@@ -192,9 +200,9 @@ agent_continue talks to it.";
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let (service, executions) = AgentService::open(daemon, options).await?;
         let address = daemon.address("agents", RestartPolicy::ENTITY);
-        let service = Arc::new(service);
+        let (mut mounted, service) = (Mounted::default(), Arc::new(service));
         daemon.ports.offer::<dyn Chats>(service.clone());
-        let mut mounted = Mounted::default();
+        daemon.ports.offer::<dyn ExecutionFiles>(service.clone());
         mounted.children.push(executions);
         Ok(mounted.serving::<ServiceActor<AgentService>>(&address, service))
     }

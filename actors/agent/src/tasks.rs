@@ -28,7 +28,7 @@ use crate::{
     execution::{
         ExecutionSaga,
         account::{BudgetAmounts, BudgetKind},
-        plan::{ExecutionPlan, ExecutionRequest},
+        plan::{ExecutionPlan, ExecutionRequest, MachineHost},
         relatives::{self, DAEMON},
         state::{ExecutionBegun, ExecutionEnd, ExecutionState, Record},
         tree::MAX_DEPTH,
@@ -93,7 +93,8 @@ impl AgentService {
         let version = version.as_deref().filter(|version| *version != "latest");
         let said = || intent.as_deref().unwrap_or(&agent_id).chars().take(NAME_CHARS).collect();
         let chat = chat.then(said);
-        let request = ExecutionRequest { intent, input: input.unwrap_or_default(), chat };
+        let (input, host) = (input.unwrap_or_default(), MachineHost::default());
+        let request = ExecutionRequest { intent, input, chat, host };
         self.start(&cx, &agent_id, version, request, budget.unwrap_or_default()).await
     }
 
@@ -112,7 +113,9 @@ impl AgentService {
         let parse = tokio::task::spawn_blocking(move || parse_agent(&kept.text)).await;
         let parse = parse.map_err(|panic| ToolError::internal(panic.to_string()))?;
         let manifest = parse.map_err(|problems| invalid(&problems))?;
+        let request = ExecutionRequest { host: self.host(&manifest.spec), ..request };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
+        self.may_have(cx, plan.machine.as_ref())?;
         let sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
         plan.budget = self.budget(caller, &plan.budget, &budget)?;
         if let Some(above) = &above {

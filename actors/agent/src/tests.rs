@@ -4,6 +4,7 @@ mod chat;
 mod corpus;
 mod fakes;
 mod growth;
+pub(crate) mod machines;
 mod relatives;
 mod talk;
 mod tasks;
@@ -11,9 +12,9 @@ mod tasks;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Progress, SessionId, ToolCall, ToolError, ToolInfo, ToolSpec, User, view::ToolView,
+    Effect, Progress, SessionId, ToolCall, ToolError, ToolInfo, ToolSpec, User, view::ToolView,
 };
-use hivekeep_ports::{ChildSessions, LateTools, Models};
+use hivekeep_ports::{ChildSessions, Models, Places, WorkspaceFiles};
 use hivekeep_runtime::{
     Family, WaiterLimit,
     tool_catalogue::{CataloguedTool, ToolCatalogue},
@@ -22,7 +23,10 @@ use hivekeep_testkit::{FakeUsers, Rig, RigServices, context};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Duration};
 
-use self::fakes::{FakeChildren, FakeModels};
+use self::{
+    fakes::{FakeChildren, FakeModels},
+    machines::{FakeMachines, bounds},
+};
 use crate::{AgentFamily, Options};
 
 /// Catalogue of tools that are names alone.
@@ -37,7 +41,12 @@ impl ToolCatalogue for Named {
 fn named(names: impl IntoIterator<Item = String>) -> Named {
     let template = AgentFamily::tools()[1].spec;
     let tool = |name: String| {
-        let spec = ToolSpec { name: Box::leak(name.into_boxed_str()), ..template };
+        // One that is not known to work in no machine may work in one.
+        let no_machine = ["aegis.", "web."].iter().any(|family| name.starts_with(family));
+        let family = if no_machine { "agents" } else { "fs" };
+        let effect = if name.ends_with("read") { Effect::Read } else { Effect::Write };
+        let name = Box::leak(name.into_boxed_str());
+        let spec = ToolSpec { name, family, effect, ..template };
         CataloguedTool { spec: Box::leak(Box::new(spec)), server: None, tool: Value::Null }
     };
     Named(Arc::new(names.into_iter().map(tool).collect()))
@@ -49,6 +58,7 @@ struct Stage {
     other: SessionId,
     models: FakeModels,
     children: FakeChildren,
+    machines: FakeMachines,
 }
 
 impl Stage {
@@ -57,17 +67,28 @@ impl Stage {
         let users = FakeUsers::all(User::Uid(0)).and(other, User::Uid(1));
         let (models, children) = (FakeModels::default(), FakeChildren::default());
         let (all_models, all_children) = (models.clone(), children.clone());
+        let machines = FakeMachines::default();
+        let all_machines = machines.clone();
         let services = RigServices {
             sessions: Arc::new(users.allowed(User::Uid(1), "agents", 1)),
-            tools: Arc::new(LateTools::default()),
+            tools: Arc::new(machines.clone()),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn ToolCatalogue>(catalogue.clone());
                 ports.offer::<dyn Models>(Arc::new(all_models.clone()));
                 ports.offer::<dyn ChildSessions>(Arc::new(all_children.clone()));
+                ports.offer::<dyn Places>(Arc::new(all_machines.clone()));
+                ports.offer::<dyn WorkspaceFiles>(Arc::new(all_machines.clone()));
+                ports.offer(Arc::new(bounds()));
                 ports.offer(WaiterLimit::new(64, 64));
             }),
         };
-        Self { rig: Rig::new(Options::default(), services).await, other, models, children }
+        Self {
+            rig: Rig::new(Options::default(), services).await,
+            other,
+            models,
+            children,
+            machines,
+        }
     }
 
     async fn usual() -> Self {

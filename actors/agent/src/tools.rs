@@ -9,14 +9,17 @@ use chrono::TimeDelta;
 use hivekeep_kernel::{
     AgentId, CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, User, tools,
 };
-use hivekeep_manifest::{MAX_TEXT_BYTES, read_agent};
+use hivekeep_manifest::{MAX_TEXT_BYTES, agent::AgentSpec, read_agent};
 use hivekeep_manifest_registry::{
     DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, RegistryCaller,
     RegistryLimits, check_tenant, codes,
 };
-use hivekeep_ports::{ChildSessions, ManifestProblem, Models, SessionQuotas, Tools};
+use hivekeep_ports::{
+    ChildSessions, ImagePresence, ManifestProblem, Models, OwnWorkspaces, SessionQuotas, Tools,
+    WorkspaceBounds,
+};
 use hivekeep_runtime::{
-    Child, Daemon,
+    Child, Daemon, Ports,
     runs::{RunOptions, Runs},
     tool_catalogue::ToolCatalogue,
 };
@@ -26,8 +29,14 @@ use serde_json::json;
 
 use crate::{
     DeployedAgent, Options,
-    execution::{ExecutionSaga, ExecutionShared, relatives, tree::ExecutionTree},
-    tasks,
+    execution::{
+        ExecutionSaga, ExecutionShared,
+        place::ExecutionMachines,
+        plan::{MachineHost, MachinePlan},
+        relatives,
+        tree::ExecutionTree,
+    },
+    files, tasks,
 };
 
 type Answer<T> = Result<T, ToolError>;
@@ -251,13 +260,15 @@ pub(crate) struct AgentService {
     pub(crate) shared: Arc<ExecutionShared>,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) options: Options,
+    pub(crate) machines: Arc<ExecutionMachines>,
+    pub(crate) ports: Ports,
     catalogue: Arc<dyn ToolCatalogue>,
     calls: Arc<dyn Tools>,
 }
 
 impl Service for AgentService {
     const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] =
-        &[&FAMILY, &tasks::AGENT_FAMILY, &tasks::CONTINUE_FAMILY, &tasks::FAMILY];
+        &[&FAMILY, &tasks::AGENT_FAMILY, &tasks::CONTINUE_FAMILY, &tasks::FAMILY, &files::FAMILY];
 }
 
 impl AgentService {
@@ -268,12 +279,15 @@ impl AgentService {
             bytes: options.max_manifests_mb.saturating_mul(1024 * 1024),
         };
         let agents = ManifestRegistry::open(daemon, limits).await?;
+        let machines = Arc::new(ExecutionMachines::new(daemon, options.keep_workspace_secs)?);
+        daemon.ports.offer::<dyn OwnWorkspaces>(machines.clone());
         let shared = Arc::new(ExecutionShared {
             models: daemon.ports.need::<dyn Models>()?,
             children: daemon.ports.need::<dyn ChildSessions>()?,
             tree: ExecutionTree::default(),
             patience: TimeDelta::days(options.wait_days.into()),
             runs: OnceLock::new(),
+            machines: machines.clone(),
             closing: daemon.closing.clone(),
         });
         let kept = RunOptions {
@@ -290,10 +304,45 @@ impl AgentService {
             shared,
             sessions: daemon.sessions.clone(),
             options,
+            machines,
+            ports: daemon.ports.clone(),
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),
         };
         Ok((service, child))
+    }
+
+    /// Host of an agent's machine, with the tools that the agent names.
+    pub(crate) fn host(&self, spec: &AgentSpec) -> MachineHost {
+        let plain = |name: &str| name.replace('.', "_");
+        let asked: BTreeSet<_> = spec.tools.iter().flatten().map(|name| plain(name)).collect();
+        let all = self.catalogue.tools();
+        let named =
+            all.iter().map(|tool| tool.spec).filter(|spec| asked.contains(&plain(spec.name)));
+        let images = self.ports.find::<dyn ImagePresence>();
+        let image = spec.runtime.image.as_deref().zip(images);
+        MachineHost {
+            tools: named.collect(),
+            bounds: self.ports.find::<WorkspaceBounds>(),
+            has_image: image.is_some_and(|(image, here)| here.is_present(image) == Some(true)),
+        }
+    }
+
+    /// Refuses a machine that the session of a call could not make for itself.
+    pub(crate) fn may_have(&self, cx: &CallCx, machine: Option<&MachinePlan>) -> Answer<()> {
+        let bounds = self.ports.find::<WorkspaceBounds>();
+        let needs = machine.map(|machine| machine.needs(bounds.as_deref())).unwrap_or_default();
+        match needs.iter().find(|(tool, args)| !self.calls.allows(cx.session, &cx.view, tool, args))
+        {
+            None => Ok(()),
+            Some((tool, args)) => {
+                let message = format!(
+                    "the agent's manifest asks for a machine that this session may not make: `{tool}` with {args}"
+                );
+                Err(ToolError::new(Layer::Policy, crate::codes::AGENT_MACHINE_DENIED, message)
+                    .next("ask for less in `spec.runtime` and `spec.security`, or have somebody run it who may"))
+            }
+        }
     }
 
     /// Declared names of tools, without those that a call's attachment is not shown.

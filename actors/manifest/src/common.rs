@@ -74,6 +74,28 @@ pub enum ByteSize {
     Text(#[schemars(regex(pattern = r"^[0-9]{1,15}([KMGT]i?)?B?$"))] String),
 }
 
+impl ByteSize {
+    /// Number of bytes, at most the greatest number; `None` for a text that is not a size.
+    pub fn bytes(&self) -> Option<u64> {
+        let text = match self {
+            Self::Bytes(bytes) => return Some(*bytes),
+            Self::Text(text) => text.strip_suffix('B').unwrap_or(text),
+        };
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let base: u64 = if unit.ends_with('i') { 1024 } else { 1000 };
+        let power = match unit.trim_end_matches('i') {
+            "" => 0,
+            "K" => 1,
+            "M" => 2,
+            "G" => 3,
+            "T" => 4,
+            _ => return None,
+        };
+        Some(number.parse::<u64>().ok()?.saturating_mul(base.pow(power)))
+    }
+}
+
 /// Share from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]

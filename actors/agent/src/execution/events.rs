@@ -10,6 +10,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
     let (event_type, payload) = match record {
         Record::Begun(begun) => ("execution_started", started(begun)),
         Record::Opened { session, .. } => ("session_opened", json!({ "session_id": session })),
+        Record::Placed { workspace, .. } => ("machine_ready", json!({ "workspace_id": workspace })),
         Record::Prompted { iteration, text, .. } => {
             ("iteration_started", json!({ "iteration": iteration + 1, "prompt": text }))
         }
@@ -35,7 +36,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
             ("execution_cancelled", json!({}))
         }
         Record::Account { change, .. } => change.event(),
-        Record::Closed { error: None, .. } => ("session_closed", json!({})),
+        Record::Closed { error: None, workspaces, .. } => ("session_closed", json!(workspaces)),
         Record::Closed { error: Some(error), .. } => {
             ("session_left_open", json!({ "error": error }))
         }

@@ -1,15 +1,14 @@
 //! Plan of an execution: everything that its manifest and its caller ask for, with the bounds that it runs in. A
 //! field of the manifest is obeyed here, or refused by its name.
 
-use std::{collections::BTreeSet, time::Duration};
+mod machine;
+
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use hivekeep_kernel::{AgentId, Layer, ToolError};
 use hivekeep_manifest::{
-    agent::{
-        AgentExecution, AgentManifest, AgentRuntime, AgentSecurity, AgentSpec, ContextItem,
-        ExecutionMode, RunIsolation,
-    },
-    common::{ImagePullPolicy, JsonObject, ResourceLimits, TimeSpan},
+    agent::{AgentExecution, AgentManifest, AgentSecurity, AgentSpec, ContextItem, ExecutionMode},
+    common::{JsonObject, TimeSpan},
 };
 use hivekeep_runtime::json_schema::{ValidationError, validator};
 use serde::{Deserialize, Serialize};
@@ -20,6 +19,7 @@ use super::{
     template::{self, TemplateValue},
 };
 use crate::{Options, codes};
+pub(crate) use machine::{MachineHost, MachinePlan};
 
 /// Iterations of an agent of the mode `iterative` that names no number.
 const ITERATIONS: u64 = 5;
@@ -58,6 +58,9 @@ pub(crate) struct ExecutionPlan {
     pub(crate) limits: ExecutionLimits,
     #[serde(default)]
     pub(crate) budget: BudgetAmounts,
+    /// Machine that the manifest asks for; without one it is made when a call needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) machine: Option<MachinePlan>,
 }
 
 /// Bounds of an execution.
@@ -79,6 +82,7 @@ pub(crate) struct ExecutionRequest {
     pub(crate) intent: Option<String>,
     pub(crate) input: JsonObject,
     pub(crate) chat: Option<String>,
+    pub(crate) host: MachineHost,
 }
 
 impl ExecutionPlan {
@@ -92,7 +96,8 @@ impl ExecutionPlan {
         request: ExecutionRequest,
         options: &Options,
     ) -> Result<Self, ToolError> {
-        let refused = refused(&manifest.spec);
+        let mut refused = refused(&manifest.spec);
+        let machine = MachinePlan::of(&manifest.spec, &request.host, &mut refused);
         if !refused.0.is_empty() {
             return Err(unsupported(&refused));
         }
@@ -124,6 +129,7 @@ impl ExecutionPlan {
             temperature: spec.runtime.temperature,
             tools: spec.tools.into_iter().flatten().collect(),
             security_context: spec.security_context,
+            machine,
         };
         let plan = match request.chat {
             Some(name) => plan.into_chat(name),
@@ -270,25 +276,27 @@ fn input(spec: &AgentSpec, given: JsonObject) -> Result<JsonObject, ToolError> {
 
 /// Fields of a manifest that are set and that nothing obeys, with what to do instead.
 #[derive(Default)]
-struct RefusedFields(Vec<(String, &'static str)>);
+struct RefusedFields(Vec<(String, Cow<'static, str>)>);
 
 impl RefusedFields {
-    fn add(&mut self, is_set: bool, field: &str, instead: &'static str) {
+    fn add(&mut self, is_set: bool, field: &str, instead: impl Into<Cow<'static, str>>) {
         if is_set {
-            self.0.push((format!("spec.{field}"), instead));
+            self.0.push((format!("spec.{field}"), instead.into()));
         }
     }
 }
 
-const HOST_RULES: &str = "the operator's rules for the network and for files hold: remove it";
 const NO_JUDGES: &str =
     "no result or call is judged yet: remove it, and look at the result yourself";
-const DEFAULT_SIZE: &str = "the session's workspace has the operator's default size: remove it";
 
 /// Refused fields of a manifest. It is destructured whole, so that a field that is added is decided on.
 fn refused(spec: &AgentSpec) -> RefusedFields {
     let AgentSpec {
-        runtime,
+        // Obeyed, these by the machine.
+        runtime: _,
+        security: _,
+        env: _,
+        volumes: _,
         // Obeyed.
         task: _,
         tools: _,
@@ -297,17 +305,13 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
         context,
         contexts,
         execution,
-        security,
         // Nothing starts by itself yet; an execution that is asked for is another matter.
         schedule: _,
-        env,
-        volumes,
         advanced,
         output_handler,
         builtin_dispatchers,
     } = spec;
     let mut refused = RefusedFields::default();
-    refuse_of_runtime(runtime, &mut refused);
     for (index, item) in context.iter().flatten().enumerate() {
         let fetched = !matches!(item, ContextItem::Text { .. });
         let instead = "write the text itself, or name a tool in `tools` that reads it";
@@ -318,39 +322,12 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
     if let Some(execution) = execution {
         refuse_of_execution(execution, &mut refused);
     }
-    if let Some(security) = security {
-        refuse_of_security(security, &mut refused);
-    }
-    let instead = "write what the agent has to know into its instruction or input";
-    refused.add(env.is_some(), "env", instead);
-    let instead = "files are where the agent's session works: remove it";
-    refused.add(volumes.is_some(), "volumes", instead);
     refused.add(advanced.is_some(), "advanced", "remove it");
     let instead = "fetch the result by aegis.task.wait, and hand it on yourself";
     refused.add(output_handler.is_some(), "output_handler", instead);
     let instead = "the operator's list of programs holds (`command`): remove it";
     refused.add(builtin_dispatchers.is_some(), "builtin_dispatchers", instead);
     refused
-}
-
-fn refuse_of_runtime(runtime: &AgentRuntime, refused: &mut RefusedFields) {
-    let AgentRuntime {
-        // They say what an agent is written for; its commands run where its session works.
-        language: _,
-        version: _,
-        image,
-        image_pull_policy,
-        isolation,
-        model: _,
-        temperature: _,
-    } = runtime;
-    let instead = "commands run in the session's own workspace: name `language` and `version`";
-    refused.add(image.is_some(), "runtime.image", instead);
-    let pulls = image_pull_policy.is_some_and(|it| it != ImagePullPolicy::IfNotPresent);
-    let instead = "no image is fetched for an agent: remove it";
-    refused.add(pulls, "runtime.image_pull_policy", instead);
-    let isolated = isolation.is_some_and(|it| it != RunIsolation::Inherit);
-    refused.add(isolated, "runtime.isolation", "write `inherit`: the operator's choice holds");
 }
 
 fn refuse_of_execution(execution: &AgentExecution, refused: &mut RefusedFields) {
@@ -374,22 +351,12 @@ fn refuse_of_execution(execution: &AgentExecution, refused: &mut RefusedFields) 
     refused.add(delivery.is_some(), "execution.delivery", instead);
 }
 
-fn refuse_of_security(security: &AgentSecurity, refused: &mut RefusedFields) {
-    let AgentSecurity { network, filesystem, resources } = security;
-    refused.add(network.is_some(), "security.network", HOST_RULES);
-    refused.add(filesystem.is_some(), "security.filesystem", HOST_RULES);
-    if let Some(ResourceLimits { cpu, memory, disk, timeout: _ }) = resources {
-        refused.add(cpu.is_some(), "security.resources.cpu", DEFAULT_SIZE);
-        refused.add(memory.is_some(), "security.resources.memory", DEFAULT_SIZE);
-        refused.add(disk.is_some(), "security.resources.disk", DEFAULT_SIZE);
-    }
-}
-
 fn unsupported(RefusedFields(refused): &RefusedFields) -> ToolError {
     let names: Vec<_> = refused.iter().map(|(field, _)| format!("`{field}`")).collect();
     let fields =
         refused.iter().map(|(field, instead)| json!({ "field": field, "instead": instead }));
-    let message = format!("nothing obeys {} yet, so the agent is not run", names.join(", "));
+    let message =
+        format!("this daemon does not obey {}, so the agent is not run", names.join(", "));
     ToolError::new(Layer::Actor, codes::AGENT_FIELD_UNSUPPORTED, message)
         .next("`details.fields` says for each what to do instead; deploy it with a higher version")
         .detail("fields", fields.collect::<Value>())

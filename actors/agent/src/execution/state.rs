@@ -1,7 +1,7 @@
 //! State of an execution: what its records add up to, in its stream `execution/ID`.
 //!
 //! ```text
-//! begun ─▶ opened ─▶ ( prompted ─▶ ( answered ─▶ called* )* ─▶ iteration failed )* ─▶ ended ─▶ closed
+//! begun ─▶ opened ─▶ [placed] ─▶ ( prompted ─▶ ( answered ─▶ called* )* ─▶ iteration failed )* ─▶ ended ─▶ closed
 //!                                          cancelled, at any time before the end ─────▶ closed
 //! ```
 //! A turn is kept whole or not at all, and the result of a call by its iteration, its turn and its place in the
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ErrorCode, ExecutionId, Layer, SessionId, ToolError, User};
+use hivekeep_kernel::{ErrorCode, ExecutionId, Layer, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_manifest::common::JsonObject;
 use hivekeep_runtime::{
     log::Sourced,
@@ -24,6 +24,7 @@ use super::{
     ExecutionStep,
     account::{AccountChange, BudgetAmounts, BudgetKind, ExecutionAccount},
     events,
+    place::KeptWorkspaces,
     plan::ExecutionPlan,
 };
 use crate::codes;
@@ -156,6 +157,11 @@ pub(crate) enum Record {
         session: SessionId,
         at: DateTime<Utc>,
     },
+    /// The machine that the manifest asks for is there.
+    Placed {
+        workspace: WorkspaceId,
+        at: DateTime<Utc>,
+    },
     /// An iteration begins.
     Prompted {
         iteration: usize,
@@ -202,6 +208,8 @@ pub(crate) enum Record {
         at: DateTime<Utc>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Box<ToolError>>,
+        #[serde(default)]
+        workspaces: KeptWorkspaces,
     },
 }
 
@@ -210,6 +218,7 @@ impl Record {
         match self {
             Self::Begun(begun) => begun.at,
             Self::Opened { at, .. }
+            | Self::Placed { at, .. }
             | Self::Prompted { at, .. }
             | Self::Answered { at, .. }
             | Self::Called { at, .. }
@@ -269,6 +278,10 @@ pub(crate) struct Iteration {
 pub(crate) struct ExecutionState {
     pub(crate) begun: Arc<ExecutionBegun>,
     pub(crate) child: Option<SessionId>,
+    /// Machine that the manifest asked for.
+    pub(crate) workspace: Option<WorkspaceId>,
+    /// Time until which its files are kept, once it is over.
+    pub(crate) files_until: Option<DateTime<Utc>>,
     pub(crate) iterations: Vec<Arc<Iteration>>,
     /// Tokens of all turns.
     pub(crate) tokens: u64,
@@ -324,6 +337,9 @@ impl ExecutionState {
         }
         if self.child.is_none() {
             return vec![ExecutionStep::Open];
+        }
+        if self.begun.plan.machine.is_some() && self.workspace.is_none() {
+            return vec![ExecutionStep::Place];
         }
         if self.account.waiting().is_some() {
             return Vec::new();
@@ -445,6 +461,7 @@ impl ExecutionState {
         let over = self.end.is_some();
         match record {
             Record::Opened { session, .. } if self.child.is_none() => self.child = Some(*session),
+            Record::Placed { workspace, .. } => self.workspace = Some(*workspace),
             Record::Prompted { iteration, text, at } if !over => {
                 let next = self.iteration().is_none() || self.is_between_messages();
                 let next = next && *iteration == self.iterations.len();
@@ -486,7 +503,10 @@ impl ExecutionState {
             Record::Cancelled { at } if !over => {
                 (self.end, self.ended_at) = (Some(Arc::new(ExecutionEnd::Cancelled)), Some(*at));
             }
-            Record::Closed { .. } if over => self.closed = true,
+            Record::Closed { workspaces, .. } if over => {
+                self.closed = true;
+                self.files_until = workspaces.kept.iter().filter_map(|kept| kept.ends_at).max();
+            }
             // Steps that an end overtook.
             Record::Prompted { .. }
             | Record::IterationFailed { .. }
@@ -513,6 +533,8 @@ impl Sourced for ExecutionState {
                 account: Arc::new(ExecutionAccount::new(begun.plan.budget.clone())),
                 begun: Arc::from(begun),
                 child: None,
+                workspace: None,
+                files_until: None,
                 iterations: Vec::new(),
                 tokens: 0,
                 said: None,

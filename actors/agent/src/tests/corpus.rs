@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -48,7 +48,8 @@ async fn published_manifests_are_kept_as_they_are_or_refused_by_field() {
     let tools: BTreeSet<_> = texts.iter().flat_map(|text| named_by(text)).collect();
     let stage = Stage::new(tools).await;
     stage.models.answer(|_| says("Done.", &[]));
-    let (mut taken, mut run, mut unnamed) = (0, 0, Vec::new());
+    let (mut taken, mut run, mut wants_input, mut unnamed) = (0, 0, 0, Vec::new());
+    let mut fields = BTreeMap::<String, usize>::new();
     for (path, text) in paths.iter().zip(&texts) {
         let is_workflow = text.lines().any(|line| line.starts_with("kind: Workflow"));
         let kind = if is_workflow { ManifestKind::Workflow } else { ManifestKind::Agent };
@@ -73,13 +74,23 @@ async fn published_manifests_are_kept_as_they_are_or_refused_by_field() {
                 assert_eq!(stage.end(id).await["status"], "completed", "{path:?}");
                 run += 1;
             }
-            Err(refused) if refused.code == "input_invalid" => {}
+            // They would run with the input that they want.
+            Err(refused)
+                if refused.code == "input_invalid" || refused.code == "agent_prompt_invalid" =>
+            {
+                wants_input += 1
+            }
             Err(refused) => {
                 assert_eq!(refused.code, "agent_field_unsupported", "{path:?}: {refused}");
-                assert_ne!(refused.details["fields"], json!([]), "{path:?}");
+                let named = refused.details["fields"].as_array().expect("fields");
+                assert!(!named.is_empty(), "{path:?}");
+                let names = named.iter().map(|field| field["field"].as_str().expect("one"));
+                names.for_each(|name| *fields.entry(name.to_owned()).or_default() += 1);
             }
         }
     }
     println!("{taken} of {} manifests are taken, {run} agents of them run", paths.len());
+    println!("{wants_input} more want an input");
+    println!("agents are refused for {fields:?}");
     assert!(unnamed.is_empty(), "{}", unnamed.join("\n"));
 }

@@ -1,9 +1,10 @@
 //! Each field of a manifest changes an execution's plan, or is refused by its name.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use hivekeep_kernel::AgentId;
+use hivekeep_kernel::{AgentId, Effect, ToolSpec};
 use hivekeep_manifest::{ManifestKind, parse_agent, schema};
+use hivekeep_runtime::Family;
 use serde_json::{Value, json};
 
 use super::*;
@@ -24,14 +25,16 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
     let judge = json!([{ "type": "semantic", "judge_agent": "j", "criteria": "c" }]);
     let container = json!({ "type": "container", "image": "a/b", "command": ["c"] });
     let volume = json!([{ "name": "v", "mount_path": "/workspace", "size_limit": "1Gi" }]);
+    let all_files = json!({ "read": ["/workspace"], "write": ["/workspace"] });
     let dispatcher = json!([{ "name": "cmd", "capabilities": [{ "name": "cmd.run" }] }]);
     vec![
-        // The words of a manifest for its readers, and a machine that is not looked for by them yet.
+        // The words of a manifest for its readers, and an image that is not looked for by them yet.
         ("runtime.language", json!("rust"), Nothing),
         ("runtime.version", json!("3.12"), Nothing),
-        ("runtime.image", json!("python/3"), Refused("spec.runtime.image")),
+        ("runtime.image", json!("python/3"), Changes),
         ("runtime.image_pull_policy", json!("Always"), Refused("spec.runtime.image_pull_policy")),
         ("runtime.isolation", json!("docker"), Refused("spec.runtime.isolation")),
+        ("runtime.isolation", json!("process"), Changes),
         ("runtime.model", json!("smart"), Changes),
         ("runtime.temperature", json!(0.5), Changes),
         ("task.instruction", json!("Do that."), Changes),
@@ -50,22 +53,43 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("execution.tool_validation", judge, Refused("spec.execution.tool_validation")),
         ("execution.delivery", json!({ "destinations": [] }), Refused("spec.execution.delivery")),
         ("execution.budget", json!({ "tokens": 5 }), Changes),
-        ("security.network", json!({ "mode": "none" }), Refused("spec.security.network")),
+        ("security.network", json!({ "mode": "none" }), Changes),
         ("security.filesystem", json!({ "read": [] }), Refused("spec.security.filesystem")),
-        ("security.resources.cpu", json!(500), Refused("spec.security.resources.cpu")),
-        ("security.resources.memory", json!("1Gi"), Refused("spec.security.resources.memory")),
-        ("security.resources.disk", json!("1Gi"), Refused("spec.security.resources.disk")),
+        ("security.filesystem", all_files, Changes),
+        ("security.resources.cpu", json!(500), Changes),
+        ("security.resources.memory", json!("1Gi"), Changes),
+        ("security.resources.disk", json!("1Gi"), Changes),
         ("security.resources.timeout", json!("1h"), Changes),
         ("schedule", json!({ "type": "manual" }), Nothing),
         ("tools", json!(["fs.read"]), Changes),
-        ("env", json!({ "A": "b" }), Refused("spec.env")),
-        ("volumes", volume, Refused("spec.volumes")),
+        ("env", json!({ "A": "b" }), Changes),
+        ("volumes", volume, Changes),
         ("advanced", json!({ "warm_pool_size": 1 }), Refused("spec.advanced")),
         ("input_schema", json!({ "required": ["path"] }), Refused("/: ")),
         ("security_context", json!("strict"), Changes),
         ("output_handler", container, Refused("spec.output_handler")),
         ("builtin_dispatchers", dispatcher, Refused("spec.builtin_dispatchers")),
     ]
+}
+
+/// Name, family and effect of a tool.
+type NamedTool = (&'static str, &'static str, Effect);
+const COMMAND: NamedTool = ("cmd.run", "dispatch", Effect::Write);
+const READ: NamedTool = ("fs.read", "fs", Effect::Read);
+const SEARCH: NamedTool = ("aegis.agent.search", "agents", Effect::Read);
+const FORK: NamedTool = ("workspace_fork", "snapshots & forking", Effect::Write);
+
+/// A host with both kinds of machines, and tools.
+fn host(tools: &[NamedTool]) -> MachineHost {
+    let template = crate::AgentFamily::tools()[0].spec;
+    let tool = |(name, family, effect): &NamedTool| -> &'static ToolSpec {
+        Box::leak(Box::new(ToolSpec { name, family, effect: *effect, ..template }))
+    };
+    MachineHost {
+        tools: tools.iter().map(tool).collect(),
+        bounds: Some(Arc::new(crate::tests::machines::bounds())),
+        has_image: false,
+    }
 }
 
 /// Agent with a field set, which need not be valid as a whole.
@@ -89,7 +113,15 @@ fn agent(path: &str, value: Value) -> AgentManifest {
 
 fn plan(manifest: AgentManifest, input: Value) -> Result<ExecutionPlan, ToolError> {
     let Value::Object(input) = input else { panic!("an object") };
-    let request = ExecutionRequest { intent: Some("Now".to_owned()), input, chat: None };
+    planned(manifest, input, host(&[COMMAND]))
+}
+
+fn planned(
+    manifest: AgentManifest,
+    input: JsonObject,
+    host: MachineHost,
+) -> Result<ExecutionPlan, ToolError> {
+    let request = ExecutionRequest { intent: Some("Now".to_owned()), input, chat: None, host };
     let id = "agent_00000000000000000000000000000001".parse::<AgentId>().expect("an id");
     ExecutionPlan::of(id, manifest, request, &Options::default())
 }
@@ -143,13 +175,146 @@ fn no_field_of_the_schema_is_left_out() {
 fn all_fields_that_nothing_obeys_are_named_at_once() {
     let text = "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: { name: a, version: 1.0.0 }\nspec:\n  \
         runtime: { language: python, version: '3.11', isolation: docker }\n  task: { instruction: Do it. }\n  \
-        env: { A: b }\n";
+        env: { A: 'secret:b' }\n";
     let refused = plan(parse_agent(text).expect("valid"), json!({})).expect_err("refused");
     assert_eq!(refused.code, "agent_field_unsupported");
     let fields = refused.details["fields"].as_array().expect("fields");
     let names: Vec<_> = fields.iter().map(|field| field["field"].as_str().expect("one")).collect();
-    assert_eq!(names, ["spec.runtime.isolation", "spec.env"]);
+    assert_eq!(names, ["spec.runtime.isolation", "spec.env.A"]);
     assert!(fields[0]["instead"].as_str().expect("text").contains("inherit"));
+}
+
+/// What is asked of a machine by a spec, for these tools, or the fields that are refused.
+fn machine(spec: &Value, tools: &[NamedTool]) -> Result<Option<MachinePlan>, Vec<String>> {
+    let mut agent = json!({
+        "apiVersion": "100monkeys.ai/v1", "kind": "Agent",
+        "metadata": { "name": "a", "version": "1.0.0" },
+        "spec": { "runtime": { "language": "python" }, "task": { "instruction": "Do it." } },
+    });
+    for (key, value) in spec.as_object().expect("fields") {
+        agent["spec"][key] = value.clone();
+    }
+    let agent = serde_json::from_value(agent).expect("a manifest");
+    planned(agent, JsonObject::new(), host(tools)).map(|plan| plan.machine).map_err(|refused| {
+        let fields = refused.details["fields"].as_array().expect("fields");
+        let name = |field: &Value| field["field"].as_str().expect("one").to_owned();
+        fields.iter().map(name).collect()
+    })
+}
+
+#[test]
+fn a_machine_is_bound_as_it_is_asked_or_the_field_is_refused() {
+    let network = |network: Value| json!({ "security": { "network": network } });
+    let files = |files: Value| json!({ "security": { "filesystem": files } });
+    let size = |key: &str, size: Value| json!({ "security": { "resources": { key: size } } });
+    let volume = |more: Value| {
+        let mut volume = json!({ "name": "v", "mount_path": "/workspace", "size_limit": "2Gi" });
+        volume.as_object_mut().expect("one").extend(more.as_object().expect("fields").clone());
+        json!({ "volumes": [volume] })
+    };
+    for (spec, asked, egress) in [
+        (network(json!({})), json!({ "allow_internet": true }), vec![]),
+        (network(json!({ "mode": "none" })), json!({ "allow_internet": false }), vec![]),
+        (network(json!({ "mode": "deny" })), json!({ "allow_internet": false }), vec![]),
+        (network(json!({ "allowlist": [] })), json!({ "allow_internet": false }), vec![]),
+        (network(json!({ "allowlist": ["a.b"] })), json!({ "allow_internet": false }), vec!["a.b"]),
+        (
+            network(json!({ "mode": "none", "allowlist": ["a.b"], "denylist": ["c"] })),
+            json!({ "allow_internet": false }),
+            vec![],
+        ),
+        (size("cpu", json!(1001)), json!({ "vcpus": 2 }), vec![]),
+        (size("memory", json!("100M")), json!({ "memory_mb": 96 }), vec![]),
+        (size("memory", json!(1)), json!({ "memory_mb": 64 }), vec![]),
+        (size("disk", json!("1500Mi")), json!({ "disk_gb": 2 }), vec![]),
+        (volume(json!({})), json!({ "disk_gb": 2 }), vec![]),
+        (json!({ "runtime": { "isolation": "microvm" } }), json!({ "isolation": "vm" }), vec![]),
+        (json!({ "runtime": { "image": "a/b" } }), json!({ "base_image": "a/b" }), vec![]),
+    ] {
+        let planned = machine(&spec, &[COMMAND]).unwrap_or_else(|it| panic!("{spec}: {it:?}"));
+        let planned = planned.unwrap_or_else(|| panic!("{spec}"));
+        assert_eq!(
+            (Value::Object(planned.request), planned.egress),
+            (asked, egress.into_iter().map(str::to_owned).collect()),
+            "{spec}"
+        );
+    }
+    let all = json!(["/", "/tmp"]);
+    let own = json!(["/workspace/"]);
+    let closed = || network(json!({ "mode": "none" }));
+    let image = json!({ "runtime": { "image": "a/b" } });
+    for (spec, tools, refused) in [
+        (
+            network(json!({ "denylist": ["a.b"] })),
+            &[COMMAND][..],
+            Some("security.network.denylist"),
+        ),
+        (closed(), &[COMMAND, FORK], Some("security.network")),
+        (network(json!({})), &[COMMAND, FORK], None),
+        (closed(), &[SEARCH], None),
+        (size("memory", json!("9Gi")), &[COMMAND], Some("security.resources.memory")),
+        (size("cpu", json!(9000)), &[COMMAND], Some("security.resources.cpu")),
+        (size("disk", json!("1Ti")), &[COMMAND], Some("security.resources.disk")),
+        (size("disk", json!("1Ti")), &[SEARCH], None),
+        (files(json!({ "read": all, "write": own })), &[COMMAND, READ], None),
+        (files(json!({ "read": own, "write": [] })), &[READ, SEARCH], None),
+        (files(json!({ "read": own, "write": [] })), &[READ, COMMAND], Some("security.filesystem")),
+        (
+            files(json!({ "read": own, "write": own, "read_only": true })),
+            &[COMMAND],
+            Some("security.filesystem"),
+        ),
+        (
+            files(json!({ "read": own, "write": ["/workspace/out"] })),
+            &[COMMAND],
+            Some("security.filesystem"),
+        ),
+        (files(json!({ "read": ["/data"], "write": [] })), &[READ], Some("security.filesystem")),
+        (files(json!({ "read": all, "write": all })), &[FORK], Some("security.filesystem")),
+        (files(json!({ "read": [], "write": [] })), &[SEARCH], None),
+        (image.clone(), &[SEARCH], Some("runtime.image")),
+        (json!({ "env": { "A": "b" } }), &[SEARCH], Some("env")),
+        (volume(json!({})), &[SEARCH], Some("volumes[0]")),
+        (volume(json!({ "storage_class": "persistent" })), &[COMMAND], Some("volumes[0]")),
+        (volume(json!({ "access_mode": "read-only" })), &[COMMAND], Some("volumes[0]")),
+        (volume(json!({ "mount_path": "/workspace/a" })), &[COMMAND], Some("volumes[0]")),
+        (volume(json!({ "size_limit": "1Ti" })), &[COMMAND], Some("volumes[0]")),
+        (
+            json!({ "runtime": { "image": "a/b", "image_pull_policy": "Never" } }),
+            &[COMMAND],
+            Some("runtime.image_pull_policy"),
+        ),
+        (
+            json!({ "runtime": { "isolation": "process" },
+                "security": { "network": { "mode": "allow" } } }),
+            &[COMMAND],
+            Some("security.network"),
+        ),
+    ] {
+        let told = machine(&spec, tools).err();
+        let expected = refused.map(|field| vec![format!("spec.{field}")]);
+        assert_eq!(told, expected, "{spec} {tools:?}");
+    }
+    assert_eq!(machine(&closed(), &[SEARCH]), Ok(None), "there is none to bind");
+}
+
+#[test]
+fn a_session_has_to_be_allowed_what_is_more_than_every_session_gets() {
+    let bounds = crate::tests::machines::bounds();
+    for (spec, tools) in [
+        (
+            json!({ "security": { "network": { "mode": "none" }, "resources": { "cpu": 500, "memory": "512Mi" } } }),
+            &[][..],
+        ),
+        (json!({ "security": { "resources": { "memory": "513Mi" } } }), &["workspace_create"]),
+        (json!({ "security": { "network": {} } }), &["workspace_create"]),
+        (json!({ "security": { "network": { "allowlist": ["a"] } } }), &["network_policy"]),
+        (json!({ "runtime": { "image": "a/b" } }), &["workspace_create"]),
+    ] {
+        let planned = machine(&spec, &[COMMAND]).expect("planned").expect("a machine");
+        let needs = planned.needs(Some(&bounds));
+        assert_eq!(needs.iter().map(|need| need.0).collect::<Vec<_>>(), tools, "{spec}");
+    }
 }
 
 #[test]

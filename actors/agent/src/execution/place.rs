@@ -1,0 +1,185 @@
+//! Machine of an execution: the own workspace of its session, made as the manifest asks, and what becomes of it
+//! behind the end.
+//!
+//! It is made by the file tools, as for every session; [`OwnWorkspaces`] tells them how. At the end the workspace
+//! has a lifetime, whose end destroys it: no timer of ours, and none that a crash loses.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{CallCx, ExecutionId, SessionId, ToolError, WorkspaceId, codes, lock};
+use hivekeep_ports::{
+    OwnWorkspace, OwnWorkspaces, Places, SESSION_PLACE, WorkspaceFiles, own_workspace_name,
+};
+use hivekeep_runtime::{Daemon, OnBehalfOf, ToolClient, log::LogError};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    CLOSING, ExecutionSaga,
+    plan::ExecutionPlan,
+    state::{ExecutionState, Record},
+};
+
+/// Longest making of a machine, with the download of its image.
+const MAKING: Duration = Duration::from_secs(300);
+
+/// Workspaces of an execution behind its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptWorkspaces {
+    /// Those that are kept for a while.
+    #[serde(default, rename = "workspaces", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kept: Vec<KeptWorkspace>,
+    /// Why nothing was decided on one, which stays until somebody removes it.
+    #[serde(default, rename = "workspace_error", skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Box<ToolError>>,
+}
+
+/// Workspace that is kept, and when it is destroyed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptWorkspace {
+    pub(crate) workspace_id: WorkspaceId,
+    pub(crate) ends_at: Option<DateTime<Utc>>,
+}
+
+/// Machines of all executions.
+pub(crate) struct ExecutionMachines {
+    pub(crate) tools: ToolClient<ExecutionId>,
+    pub(crate) files: Arc<dyn WorkspaceFiles>,
+    places: Arc<dyn Places>,
+    /// Seconds that a workspace is kept behind its execution's end.
+    keep_secs: u64,
+    decided: Mutex<BTreeMap<SessionId, OwnWorkspace>>,
+}
+
+impl OwnWorkspaces for ExecutionMachines {
+    fn of(&self, session: SessionId) -> Option<OwnWorkspace> {
+        lock(&self.decided).get(&session).cloned()
+    }
+}
+
+impl ExecutionMachines {
+    pub(crate) fn new(daemon: &Daemon, keep_secs: u64) -> Result<Self, ToolError> {
+        Ok(Self {
+            tools: ToolClient::new(daemon.tools.clone()),
+            files: daemon.ports.need::<dyn WorkspaceFiles>()?,
+            places: daemon.ports.need::<dyn Places>()?,
+            keep_secs,
+            decided: Mutex::default(),
+        })
+    }
+
+    /// Decides on the own workspace of an execution's session, before anything is called in that.
+    pub(super) fn decide(&self, session: SessionId, plan: &ExecutionPlan) {
+        if let Some(machine) = &plan.machine {
+            lock(&self.decided).insert(session, machine.own_workspace());
+        }
+    }
+
+    /// Has the machine of an execution running, with its variables and its network. May be done again.
+    async fn ready(
+        &self,
+        id: ExecutionId,
+        session: SessionId,
+        plan: &ExecutionPlan,
+    ) -> Result<WorkspaceId, ToolError> {
+        let never = CancellationToken::new();
+        let cx =
+            CallCx::internal(session, MAKING, never, tracing::info_span!("place", execution = %id));
+        let workspace = self.places.workspace(&cx, Some(SESSION_PLACE)).await?.workspace;
+        let Some(machine) = &plan.machine else { return Ok(workspace) };
+        let caller = OnBehalfOf::call(&cx);
+        if !machine.env.is_empty() {
+            let vars = json!({ "workspace_id": workspace, "vars": machine.env });
+            let _: IgnoredAny = self.tools.call(id, &caller, "set_env", vars).await?;
+        }
+        if !machine.egress.is_empty() {
+            let policy = json!({ "workspace_id": workspace, "egress_allow": machine.egress });
+            let _: IgnoredAny = self.tools.call(id, &caller, "network_policy", policy).await?;
+        }
+        Ok(workspace)
+    }
+
+    /// Gives an execution's workspaces their end, and stops them.
+    async fn retire(
+        &self,
+        id: ExecutionId,
+        session: SessionId,
+        keep_secs: u64,
+        kept: &mut Vec<KeptWorkspace>,
+    ) -> Result<(), ToolError> {
+        #[derive(Deserialize)]
+        struct Ends {
+            ends_at: Option<DateTime<Utc>>,
+        }
+        let (caller, own) = (OnBehalfOf::own(session, CLOSING), own_workspace_name(session));
+        for row in self.tools.workspaces(id, &caller).await? {
+            if !row.owned || !row.name.starts_with(&own) {
+                continue;
+            }
+            let workspace = row.workspace_id;
+            let end = json!({
+                "workspace_id": workspace, "lifetime_secs": keep_secs, "at_end": "destroy",
+            });
+            let set = match keep_secs {
+                0 => None,
+                _ => Some(self.tools.call_idempotent(id, &caller, "workspace_lifetime", end).await),
+            };
+            match set {
+                // One that could not be made has no lifetime.
+                Some(Err(error)) if !error.is(codes::WORKSPACE_STATE) => return Err(error),
+                None | Some(Err(_)) => {
+                    self.tools.remove(id, &caller, &workspace.to_string()).await?;
+                }
+                Some(Ok(Ends { ends_at })) => {
+                    kept.push(KeptWorkspace { workspace_id: workspace, ends_at });
+                    let stop = json!({ "workspace_id": workspace });
+                    // It ends also if it cannot be stopped now.
+                    let _stopped: Result<IgnoredAny, _> =
+                        self.tools.call(id, &caller, "workspace_stop", stop).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionSaga {
+    /// Makes the execution's machine. One that was made before a crash is found by its name.
+    pub(super) async fn place(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let (session, begun) = (Self::child(&state), &state.begun);
+        match self.shared.machines.ready(begun.id, session, &begun.plan).await {
+            Ok(workspace) => self.handle.record(Record::Placed { workspace, at: Utc::now() }).await,
+            Err(mut error) => {
+                error.message =
+                    format!("the machine of the manifest was not made: {}", error.message);
+                let asked = begun.plan.machine.as_ref().map(|machine| &machine.request);
+                self.fail(error.detail("asked", json!(asked))).await
+            }
+        }
+    }
+
+    /// Has an execution's workspaces end by themselves.
+    pub(super) async fn retire(
+        &self,
+        state: &ExecutionState,
+        session: SessionId,
+    ) -> KeptWorkspaces {
+        let (machines, plan) = (&self.shared.machines, &state.begun.plan);
+        let most = plan.machine.as_ref().and_then(|machine| machine.kept_secs);
+        let keep_secs = most.unwrap_or(u64::MAX).min(machines.keep_secs);
+        let mut kept = Vec::new();
+        let retired = machines.retire(state.begun.id, session, keep_secs, &mut kept).await;
+        if retired.is_err() {
+            self.unless_closing().await;
+        }
+        lock(&machines.decided).remove(&session);
+        KeptWorkspaces { kept, error: retired.err().map(Box::new) }
+    }
+}
