@@ -17,6 +17,7 @@ mod decision;
 mod descriptor;
 mod error;
 mod events;
+mod execution_files;
 mod extract;
 mod grants;
 pub mod hub;
@@ -74,6 +75,7 @@ pub fn open(
     let http = &core.config.http;
     let listener = DoorListener::bind("http.api", &http.api.listener)?;
     let url = format!("{}://{}/api", listener.scheme(HTTP), listener.address);
+    execution_files::offer(core, &listener)?;
     Ok(HttpDoor { url, listener, router, bounds: ServerBounds::of(http), end })
 }
 
@@ -190,10 +192,16 @@ const STYLE: &str = include_str!("pages/docs.css");
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-const PUBLIC_PATHS: [&str; 5] =
-    ["/api/health", "/api/docs", "/api/docs.js", "/api/docs.css", "/api/openapi.json"];
+const PUBLIC_PATHS: [&str; 6] = [
+    "/api/health",
+    "/api/docs",
+    "/api/docs.js",
+    "/api/docs.css",
+    "/api/openapi.json",
+    execution_files::PATH,
+];
 
-/// True for a path that needs no credential.
+/// True for a path that needs no credential, or has its own way to let somebody in.
 fn is_public(path: &str) -> bool {
     PUBLIC_PATHS.contains(&path)
 }

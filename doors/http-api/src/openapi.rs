@@ -14,7 +14,7 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    approvals, artifacts, audit, events, grants, invoke, policy,
+    approvals, artifacts, audit, events, execution_files, grants, invoke, policy,
     published::{AnyErrorBody, PlainErrorBody},
     sessions,
     state::Api,
@@ -68,6 +68,7 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(artifacts::list))
         .routes(routes!(artifacts::info))
         .routes(routes!(artifacts::download))
+        .routes(routes!(execution_files::download))
         .routes(routes!(policy::rules, policy::add))
         .routes(routes!(policy::remove))
         .routes(routes!(policy::explain))
@@ -128,7 +129,8 @@ mod tests {
             for (method, operation) in item.as_object().expect("operations") {
                 let responses = operation["responses"].as_object().expect("responses");
                 let public = operation["security"].is_array();
-                assert_eq!(public, path == "/api/health", "{path}");
+                let open = ["/api/health", execution_files::PATH].contains(&&**path);
+                assert_eq!(public, open, "{path}");
                 assert!(public || responses.contains_key("401"), "{method} {path}");
                 assert!(responses.contains_key("403"), "{method} {path}");
                 let body = operation["requestBody"].is_object();
