@@ -97,18 +97,18 @@ impl<G: Saga<State: RunState>> Clone for Runs<G> {
     }
 }
 
-/// Runs as their own steps see them, without keeping them.
+/// Runs as their own steps reach them, without keeping them.
 pub struct WeakRuns<G: Saga<State: RunState>>(Weak<Shared<G>>);
 
 impl<G: Saga<State: RunState>> WeakRuns<G> {
-    /// The runs, as long as anybody has them.
+    /// The runs, unless they are gone with their daemon.
     pub fn upgrade(&self) -> Option<Runs<G>> {
         self.0.upgrade().map(Runs)
     }
 }
 
 impl<G: Saga<State: RunState>> Runs<G> {
-    /// The same without keeping them.
+    /// A reference for the arguments of the runs themselves.
     pub fn downgrade(&self) -> WeakRuns<G> {
         WeakRuns(Arc::downgrade(&self.0))
     }
@@ -148,7 +148,7 @@ impl<G: Saga<State: RunState>> Runs<G> {
     /// end whether or not anybody waits.
     ///
     /// # Errors
-    /// `too_many_runs`, `daemon_stopping`, `journal_failed`; nothing was begun then, as far as the message
+    /// `too_many_runs`, `internal` for an id that is there, `daemon_stopping`, `journal_failed`; nothing was begun then, as far as the message
     /// does not say otherwise.
     pub async fn begin(&self, id: IdOf<G>, first: RecordOf<G>) -> Result<(), ToolError> {
         if self.0.daemon.closing.is_cancelled() {
@@ -160,7 +160,7 @@ impl<G: Saga<State: RunState>> Runs<G> {
         let stream = stream::<G>(id)?;
         let allowance = G::State::ALLOWANCE
             .and_then(|kind| self.0.daemon.sessions.allowance(begun.user(), kind));
-        self.0.table.admit(id, begun.user(), self.0.options.max_running, allowance)?;
+        self.0.table.admit(id, &begun, self.0.options.max_running, allowance)?;
         let shared = self.0.clone();
         to_its_end(async move { shared.write(id, stream, first).await }).await
     }
@@ -220,6 +220,20 @@ impl<G: Saga<State: RunState>> Runs<G> {
         // Bounded by the waiters, and not by the admission of all calls.
         cx.slot.give_back();
         cx.guard(self.follow(cx, &handle, limit)).await
+    }
+
+    /// Waits until a run is over or given up, for another run that needs its end: without a bound, so that whoever
+    /// waits has one.
+    ///
+    /// # Errors
+    /// [`RunState::NOT_FOUND`].
+    pub async fn ended(&self, caller: RunCaller, id: &str) -> Result<SagaView<G>, ToolError> {
+        let Found { run, view, .. } = self.0.table.find(caller, id)?;
+        let KeptRun::Open(handle) = run else { return Ok(view) };
+        let mut news = handle.watch();
+        // The handle keeps it open.
+        let _over = news.wait_for(|view| view.status().is_over()).await.map(drop);
+        Ok(handle.view(SagaView::clone))
     }
 
     async fn follow(

@@ -95,7 +95,8 @@ impl<G: Saga<State: RunState>> Entity for Manager<G> {
 
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         let Some((id, ended)) = self.runs.handle_end(end)? else { return Ok(()) };
-        self.running = self.running.saturating_sub(1);
+        let placed = self.runs.get(id).is_none_or(|OpenRun(handle)| takes_place(handle));
+        self.running = self.running.saturating_sub(usize::from(placed));
         match (ended, self.runs.get(id)) {
             (MemberEnd::GivenUp(reason), Some(OpenRun(handle))) => handle.give_up(&reason),
             // Something may have been written since its actor looked last.
@@ -120,7 +121,8 @@ impl<G: Saga<State: RunState>> Manager<G> {
             (!G::due(state, &[]).is_empty(), state.status().is_over(), state.wakes_at())
         });
         self.timers.set(id, wakes_at.filter(|_| !due && !over));
-        if due && self.running >= self.shared.options.max_running {
+        let full = self.running >= self.shared.options.max_running;
+        if due && full && takes_place(&handle) {
             self.queued.insert(id);
         } else if due {
             self.start_run(id, handle);
@@ -150,7 +152,7 @@ impl<G: Saga<State: RunState>> Manager<G> {
             closing: self.shared.daemon.closing.clone(),
         };
         match self.runs.start(id, args) {
-            Ok(_address) => self.running += 1,
+            Ok(_address) => self.running += usize::from(takes_place(&handle)),
             Err(Fault(reason)) => handle.give_up(&reason),
         }
     }
@@ -191,4 +193,8 @@ impl<G: Saga<State: RunState>> Manager<G> {
             }
         });
     }
+}
+
+fn takes_place<G: Saga<State: RunState>>(handle: &SagaHandle<G>) -> bool {
+    handle.view(|view| view.state.takes_place())
 }

@@ -76,6 +76,12 @@ pub trait RunState: SagaState {
     /// something else is due, or another time.
     fn woken(&self, now: DateTime<Utc>) -> Option<Self::Record>;
 
+    /// Whether it takes a place of those that run. One that another run waits for, which has a place, takes none:
+    /// all places could be taken by those that wait.
+    fn takes_place(&self) -> bool {
+        true
+    }
+
     /// Words for whoever waits for its end.
     fn doing(&self) -> String {
         self.status().word().to_owned()

@@ -76,7 +76,12 @@ impl<G: Saga<State: RunState>> KeptRun<G> {
         }
     }
 
-    /// Whether it takes a place among those that run: a step is due.
+    /// Whether it takes a place among those that run.
+    fn takes_place(&self) -> bool {
+        self.runs() && self.state(RunState::takes_place).unwrap_or(true)
+    }
+
+    /// Whether a step is due.
     fn runs(&self) -> bool {
         match self {
             Self::Begins(_) => true,
@@ -124,29 +129,35 @@ impl<G: Saga<State: RunState>> Table<G> {
     /// Takes a place for a run that is going to be written.
     ///
     /// # Errors
-    /// `too_many_runs`.
+    /// `too_many_runs`; `internal` for an id that is there.
     pub(super) fn admit(
         &self,
         id: IdOf<G>,
-        user: User,
+        begun: &G::State,
         max_running: usize,
         allowance: Option<u64>,
     ) -> Result<(), ToolError> {
+        let (user, places) = (begun.user(), begun.takes_place());
         let mut runs = lock(&self.runs);
+        if runs.contains_key(&id) {
+            let message = format!("the {} {id} was begun before", G::State::LABEL);
+            return Err(ToolError::internal(message));
+        }
         let (mut open, mut running) = ([0, 0], [0, 0]);
         for run in runs.values() {
             let Some(owner) = run.open_user() else { continue };
             let own = usize::from(owner == user);
             open = [open[0] + 1, open[1] + own];
-            if run.runs() {
+            if run.takes_place() {
                 running = [running[0] + 1, running[1] + own];
             }
         }
         let allowance =
             allowance.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        let bound = |most| if places { most } else { usize::MAX };
         let bounds = [
-            (running[0], max_running, "run"),
-            (running[1], share(max_running).min(allowance), "of one user run"),
+            (running[0], bound(max_running), "run"),
+            (running[1], bound(share(max_running).min(allowance)), "of one user run"),
             (open[0], MOST_OPEN, "are not over"),
             (open[1], share(MOST_OPEN), "of one user are not over"),
         ];
