@@ -137,6 +137,11 @@ pub struct ManifestEntry<M> {
 }
 
 impl<M> ManifestEntry<M> {
+    pub(crate) fn shipped(name: &str, kept: KeptManifest) -> Self {
+        let versions = BTreeMap::from([(kept.version, Arc::new(kept))]);
+        Self { scope: ManifestScope::Global, name: name.to_owned(), versions, kind: PhantomData }
+    }
+
     /// Version with the highest number.
     pub fn latest(&self) -> &Arc<KeptManifest> {
         self.versions.values().next_back().expect("a name begins with a version")

@@ -83,6 +83,8 @@ pub struct ManifestRegistry<M: RegisteredManifest> {
     journal: Journal,
     sessions: Arc<dyn SessionQuotas>,
     limits: RegistryLimits,
+    /// Names shipped with the daemon.
+    shipped: Vec<Named<M>>,
     /// Locked while something is decided, so that names and sizes are judged on what was decided before;
     /// never across an await.
     logs: Arc<Mutex<Logs<M>>>,
@@ -103,7 +105,19 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
             })?;
             logs.insert(id, Log::of(journal.clone(), stream, Some(loaded)));
         }
-        Ok(Self { journal, sessions, limits, logs: Arc::new(Mutex::new(logs)) })
+        let (shipped, logs) = (Vec::new(), Arc::new(Mutex::new(logs)));
+        Ok(Self { journal, sessions, limits, shipped, logs })
+    }
+
+    /// Adds a manifest that is shipped with the daemon, by an id that never changes. Everybody sees it where no nearer
+    /// scope has its name, and nobody replaces or deletes it.
+    ///
+    /// # Errors
+    /// `internal` for a version that is not one.
+    pub fn ship(&mut self, id: M::Id, manifest: &M, text: &str) -> Answer<()> {
+        let kept = KeptManifest::of(manifest, text.to_owned()).map_err(ToolError::internal)?;
+        self.shipped.push((id, ManifestEntry::shipped(manifest.name(), kept)));
+        Ok(())
     }
 
     fn logs(&self) -> MutexGuard<'_, Logs<M>> {
@@ -205,6 +219,7 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
         };
         let mut seen: Vec<Named<M>> = logs.iter().filter_map(durable).collect();
         drop(logs);
+        seen.extend(self.shipped.iter().cloned());
         seen.sort_by(|(a, one), (b, other)| {
             (&one.name, one.scope, a).cmp(&(&other.name, other.scope, b))
         });
