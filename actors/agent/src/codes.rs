@@ -108,6 +108,31 @@ hivekeep_kernel::codes! {
         cause: "An agent began an agent that began an agent, as far as may be.",
         next: "Have the agent begun further up.",
     }
+    /// The output of the last iteration was rejected.
+    VALIDATION_FAILED = "validation_failed" {
+        cause: "A validator of `spec.execution.validation` scored it too low, and no iteration was left.",
+        next: "The message has the reasons; `aegis.task.logs` shows each verdict. More iterations need `mode: iterative`.",
+    }
+    /// A judge rejected a call, which was not made.
+    CALL_REJECTED = "call_rejected" {
+        cause: "A judge of `spec.execution.tool_validation` scored it too low.",
+        next: "The model is told the reasons; `aegis.task.logs` shows the verdict.",
+    }
+    /// No judge gave a judgment, so what was to be judged is not taken.
+    JUDGE_UNAVAILABLE = "judge_unavailable" {
+        cause: "The judge's execution failed, was cancelled, took too long, or its answer is not a judgment.",
+        next: "The message has the reason; `aegis.task.logs` of the judge's execution shows what it did.",
+    }
+    /// The answer of a judge is not a judgment.
+    JUDGE_ANSWER_INVALID = "judge_answer_invalid" {
+        cause: "It is not a JSON object with `score` and `confidence` from 0 to 1 and `reasoning`, a text.",
+        next: "Tell the judge so in its instruction; a validator `json_schema` of its own has it try again.",
+    }
+    /// The agent's judges are too many.
+    JUDGES_TOO_MANY = "judges_too_many" {
+        cause: "Their number is bounded, and a judge has no judges of its own.",
+        next: "Name fewer judges, or remove the judges of a judge.",
+    }
     /// The execution or its iteration took too long.
     TIME_EXHAUSTED = "time_exhausted" {
         cause: "`spec.execution.iteration_timeout` or `spec.security.resources.timeout` is over; time without a running daemon does not count.",

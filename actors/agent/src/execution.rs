@@ -1,9 +1,9 @@
 //! An execution of an agent: a durable run of turns of a model, and of the calls that it asks for.
 //!
 //! ```text
-//! open a session ─▶ [machine] ─▶ prompt ─▶ turn ─▶ calls ─▶ turn … ─▶ the model is done ─▶ end the session
-//!                     ▲                         │
-//!                     └──── iteration failed ◀──┴── a bound, an answer that is of no use
+//! open a session ─▶ [machine] ─▶ prompt ─▶ turn ─▶ calls ─▶ turn … ─▶ the model is done ─▶ validators ─▶ end
+//!                                  ▲                         │                                 │
+//!                                  └──── iteration failed ◀──┴── a bound, an answer of no use ◀┘
 //! ```
 //! [`ExecutionState`] is moved by records alone, and says what is due. A turn whose answer is not recorded is asked
 //! again, for nothing of it was kept. A call is made once: where the daemon ended during one whose tool is not
@@ -13,14 +13,19 @@
 pub(crate) mod account;
 mod budget;
 mod call;
+mod consensus;
 mod events;
+mod judge;
+pub(crate) mod judging;
 pub(crate) mod place;
 pub(crate) mod plan;
+mod records;
 pub(crate) mod relatives;
 pub(crate) mod state;
 mod template;
 pub(crate) mod tree;
 mod turn;
+pub(crate) mod validation;
 
 use std::{
     future::pending,
@@ -39,6 +44,7 @@ use hivekeep_runtime::{
 use tokio_util::sync::CancellationToken;
 
 use account::BudgetWait;
+use judging::VerdictKey;
 use place::{ExecutionMachines, KeptWorkspaces};
 use state::{CallKey, Conclusion, ExecutionEnd, ExecutionState, Record};
 use tree::ExecutionTree;
@@ -93,6 +99,10 @@ pub(crate) enum ExecutionStep {
     Admit,
     /// Makes a call that the model asks for.
     Call(CallKey),
+    /// Asks a judge, by its place among those of a verdict.
+    Ask(VerdictKey, usize),
+    /// Records the verdict of a validator.
+    Weigh(VerdictKey),
     /// Records what the last turn comes to.
     Conclude,
     /// Tells the parent and the children of the end.
@@ -160,9 +170,9 @@ impl Saga for ExecutionSaga {
     }
 
     /// A turn may be dropped: nothing of an answer is kept that is not whole. So may the making of a machine, which
-    /// is found by its name.
+    /// is found by its name, and a wait for a judge.
     fn interruptible(step: ExecutionStep) -> bool {
-        matches!(step, ExecutionStep::Turn | ExecutionStep::Place)
+        matches!(step, ExecutionStep::Turn | ExecutionStep::Place | ExecutionStep::Ask(..))
     }
 
     async fn step(&self, step: ExecutionStep) -> Result<(), LogError> {
@@ -173,6 +183,8 @@ impl Saga for ExecutionSaga {
             ExecutionStep::Turn => self.turn().await,
             ExecutionStep::Admit => self.admit().await,
             ExecutionStep::Call(key) => self.call(key).await,
+            ExecutionStep::Ask(key, judge) => self.ask(key, judge).await,
+            ExecutionStep::Weigh(key) => self.weigh(key).await,
             ExecutionStep::Conclude => self.conclude().await,
             ExecutionStep::Inform => self.inform().await,
             ExecutionStep::Close => self.close().await,

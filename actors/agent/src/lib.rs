@@ -12,6 +12,7 @@
 pub mod codes;
 mod execution;
 mod files;
+mod judges;
 mod tasks;
 mod tools;
 
@@ -120,6 +121,13 @@ impl FamilyOptions for Options {
         }
     }
 }
+
+/// Manifests that are shipped with the daemon, each with the id that it always has: judges.
+const SHIPPED: [(&str, &str); 3] = [
+    ("agent_00000000000000000000000000000001", include_str!("../builtin/code-quality-judge.yaml")),
+    ("agent_00000000000000000000000000000002", include_str!("../builtin/tool-call-judge.yaml")),
+    ("agent_00000000000000000000000000000003", include_str!("../builtin/manifest-judge.yaml")),
+];
 
 /// Manifest of an agent, for the registry.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{AgentId, CallCx, ExecutionId, Layer, SessionId, ToolError, User, tools};
-use hivekeep_manifest::{agent::AgentBudget, parse_agent};
+use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_manifest_registry::RegistryCaller;
 use hivekeep_ports::ModelUse;
 use hivekeep_runtime::{
@@ -33,7 +33,7 @@ use crate::{
         state::{ExecutionBegun, ExecutionEnd, ExecutionState, Record},
         tree::MAX_DEPTH,
     },
-    tools::{AgentService, invalid},
+    tools::AgentService,
 };
 
 type Answer<T> = Result<T, ToolError>;
@@ -109,10 +109,7 @@ impl AgentService {
     ) -> Answer<TaskStarted> {
         let caller = self.caller(cx)?;
         let above = self.above(cx)?;
-        let (agent_id, _, kept) = self.agents.find(caller, agent, version)?;
-        let parse = tokio::task::spawn_blocking(move || parse_agent(&kept.text)).await;
-        let parse = parse.map_err(|panic| ToolError::internal(panic.to_string()))?;
-        let manifest = parse.map_err(|problems| invalid(&problems))?;
+        let (agent_id, manifest) = self.manifest(caller, agent, version).await?;
         let request = ExecutionRequest { host: self.host(&manifest.spec), ..request };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
         self.may_have(cx, plan.machine.as_ref())?;
@@ -122,6 +119,7 @@ impl AgentService {
             plan.budget = plan.budget.within(&time_left(above));
         }
         plan.tools = self.shown(cx, &plan.tools);
+        self.plan_judges(cx, &mut plan).await?;
         let (id, version) = (ExecutionId::new(), plan.version.clone());
         let begun = ExecutionBegun {
             id,
@@ -129,7 +127,8 @@ impl AgentService {
             session: cx.session,
             payer: above.as_ref().map_or(cx.session, |above| above.begun.payer),
             parent: above.as_ref().map(|above| above.begun.id),
-            counts_calls: above.as_ref().is_some_and(|above| self.counts_calls(above)),
+            counts_calls: above.as_ref().is_some_and(ExecutionState::counts_calls),
+            judges: false,
             plan,
             at: Utc::now(),
         };
@@ -177,10 +176,6 @@ impl AgentService {
                 .detail("max_depth", MAX_DEPTH));
         }
         Ok(Some(self.runs.get(DAEMON, &above.to_string())?.state))
-    }
-
-    fn counts_calls(&self, above: &ExecutionState) -> bool {
-        self.shared.tree.bounded(above.begun.id).contains(&BudgetKind::ToolCalls)
     }
 
     /// Bounds of a budget: those that are asked for and may be, and else those that there are for everybody.

@@ -4,6 +4,7 @@ mod chat;
 mod corpus;
 mod fakes;
 mod growth;
+mod judges;
 pub(crate) mod machines;
 mod relatives;
 mod talk;
@@ -151,6 +152,30 @@ fn create(name: &str, version: &str) -> Value {
     json!({ "manifest_yaml": manifest(name, version, "Review the change.") })
 }
 
+/// Rows of a list without what is shipped with the daemon.
+fn own_rows(mut listed: Value) -> Vec<Value> {
+    let Value::Array(mut rows) = listed["agents"].take() else { panic!("{listed}") };
+    rows.retain(|row| row["scope"] != "global");
+    rows
+}
+
+#[tokio::test]
+async fn what_is_shipped_is_everybodys_and_nobody_changes_it() {
+    let stage = Stage::usual().await;
+    let export = || json!({ "name": "code-quality-judge" });
+    let shipped = stage.good("export", export()).await;
+    for id in [shipped["id"].clone(), "agent_00000000000000000000000000000009".into()] {
+        let delete = json!({ "agent_id": id });
+        let refused = stage.as_operator("delete", delete).await.expect_err("it is not theirs");
+        assert_eq!(refused.code, "agent_not_found");
+    }
+    let mine = json!({ "manifest_yaml": manifest("code-quality-judge", "0.1.0", "Judge it.") });
+    assert_eq!(stage.refused("update", mine.clone()).await.code, "agent_not_found");
+    stage.good("create", mine).await;
+    assert_eq!(stage.good("export", export()).await["version"], "0.1.0", "the nearest");
+    assert_eq!(stage.as_other("export", export()).await.expect("still there"), shipped);
+}
+
 #[tokio::test]
 async fn each_version_is_exported_byte_for_byte_also_after_a_crash() {
     let mut stage = Stage::usual().await;
@@ -180,12 +205,12 @@ async fn each_version_is_exported_byte_for_byte_also_after_a_crash() {
     let unknown = stage.refused("export", json!({ "name": "reviewer", "version": "7.0.0" })).await;
     assert_eq!(unknown.code, "manifest_version_not_found");
     assert_eq!(unknown.details["versions"], json!(["0.1.0", "1.9.0", "1.10.0"]));
-    let row = &stage.good("list", json!({})).await["agents"][0];
+    let row = own_rows(stage.good("list", json!({})).await).remove(0);
     let expected = json!({
         "id": first["agent_id"], "name": "reviewer", "version": "1.10.0", "status": "active",
         "description": "Does it", "labels": { "team": "core" }, "scope": "user", "owner": "uid:0",
     });
-    assert_eq!(row, &expected);
+    assert_eq!(row, expected);
 }
 
 #[tokio::test]
@@ -203,9 +228,9 @@ async fn an_agent_of_a_stranger_is_not_there_and_an_operators_is_everybodys() {
         assert_eq!(refused.code, "agent_not_found", "{tool}");
         assert!(!refused.to_text().contains("uid:0"), "{refused}");
     }
-    let nothing = json!({ "agents": [] });
-    assert_eq!(stage.as_other("list", json!({})).await.expect("listed"), nothing);
-    let found = stage.as_other("search", json!({ "query": "reviewer" })).await.expect("searched");
+    assert!(own_rows(stage.as_other("list", json!({})).await.expect("listed")).is_empty());
+    let query = json!({ "query": "reviewer", "include_platform_templates": false });
+    let found = stage.as_other("search", query).await.expect("searched");
     assert_eq!((&found["total"], &found["search_mode"]), (&json!(0), &json!("lexical")));
 
     stage.as_operator("create", create("reviewer", "2.0.0")).await.expect("the tenant's");
@@ -218,8 +243,7 @@ async fn an_agent_of_a_stranger_is_not_there_and_an_operators_is_everybodys() {
     assert_eq!(version(stage.as_other("export", reviewer()).await).await, "2.0.0");
     assert_eq!(version(stage.call("export", reviewer()).await).await, "1.0.0", "the nearest");
     let scopes = async |listed: Result<Value, ToolError>| {
-        let listed = listed.expect("listed");
-        let rows = listed["agents"].as_array().expect("rows").iter();
+        let rows = own_rows(listed.expect("listed")).into_iter();
         rows.map(|row| row["scope"].as_str().expect("one").to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(scopes(stage.call("list", json!({})).await).await, ["user", "tenant"]);
@@ -255,7 +279,7 @@ async fn what_is_not_a_manifest_is_refused_by_its_problems() {
     {
         assert_eq!(refused(text).await.len(), 1);
     }
-    assert_eq!(stage.good("list", json!({})).await, json!({ "agents": [] }));
+    assert!(own_rows(stage.good("list", json!({})).await).is_empty());
     let tenant = stage.refused("search", json!({ "query": "a", "tenant_id": "other" })).await;
     assert_eq!(tenant.code, "tenant_not_found");
 }
@@ -272,7 +296,7 @@ async fn a_search_has_the_best_first_and_filters() {
         stage.good("create", json!({ "manifest_yaml": text })).await;
     }
     let names = async |more: Value| {
-        let mut asked = json!({ "query": "review code", "tenant_id": "local" });
+        let mut asked = json!({ "query": "review code", "tenant_id": "local", "include_platform_templates": false });
         asked.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
         let found = stage.good("search", asked).await;
         assert_eq!(found["tool"], "aegis.agent.search");
@@ -286,5 +310,7 @@ async fn a_search_has_the_best_first_and_filters() {
     assert_eq!(names(json!({ "labels": { "team": "core" } })).await[0], "reviewer");
     assert!(names(json!({ "labels": { "team": "x" } })).await.is_empty());
     assert!(names(json!({ "status": "paused" })).await.is_empty());
-    assert_eq!(names(json!({ "include_platform_templates": false })).await[0], "reviewer");
+    let shipped =
+        names(json!({ "include_platform_templates": true, "labels": { "role": "judge" } }));
+    assert_eq!(shipped.await, ["code-quality-judge"]);
 }

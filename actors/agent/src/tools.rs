@@ -9,7 +9,7 @@ use chrono::TimeDelta;
 use hivekeep_kernel::{
     AgentId, CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, User, tools,
 };
-use hivekeep_manifest::{MAX_TEXT_BYTES, agent::AgentSpec, read_agent};
+use hivekeep_manifest::{MAX_TEXT_BYTES, agent::AgentSpec, parse_agent, read_agent};
 use hivekeep_manifest_registry::{
     DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, RegistryCaller,
     RegistryLimits, check_tenant, codes,
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    DeployedAgent, Options,
+    DeployedAgent, Options, SHIPPED,
     execution::{
         ExecutionSaga, ExecutionShared,
         place::ExecutionMachines,
@@ -278,7 +278,12 @@ impl AgentService {
             names: options.max_agents,
             bytes: options.max_manifests_mb.saturating_mul(1024 * 1024),
         };
-        let agents = ManifestRegistry::open(daemon, limits).await?;
+        let mut agents = ManifestRegistry::open(daemon, limits).await?;
+        for (id, text) in SHIPPED {
+            let id = id.parse().map_err(|error| ToolError::internal(format!("{error}")))?;
+            let manifest = parse_agent(text).map_err(|problems| invalid(&problems))?;
+            agents.ship(id, &DeployedAgent(manifest), text)?;
+        }
         let machines = Arc::new(ExecutionMachines::new(daemon, options.keep_workspace_secs)?);
         daemon.ports.offer::<dyn OwnWorkspaces>(machines.clone());
         let shared = Arc::new(ExecutionShared {

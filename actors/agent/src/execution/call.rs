@@ -9,8 +9,11 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ExecutionSaga, repeated,
-    state::{AskedCall, CallEnd, CallKey, Record},
+    ExecutionSaga,
+    judging::JudgedSubject,
+    repeated,
+    state::{AskedCall, CallEnd, CallKey, ExecutionState, Record},
+    validation::{self, RanCommand},
 };
 
 /// Most bytes of a result that the model is shown.
@@ -25,7 +28,7 @@ impl ExecutionSaga {
     pub(super) async fn call(&self, key: CallKey) -> Result<(), LogError> {
         let state = self.handle.state();
         let Some((asked, _)) = state.call(key) else { return Ok(()) };
-        let result = match self.arguments(key, asked) {
+        let result = match self.arguments(&state, key, asked) {
             Err(result) => result,
             Ok((tool, args)) => {
                 let cancel = self.handle.cancelled().child_token();
@@ -42,7 +45,11 @@ impl ExecutionSaga {
                     }
                 };
                 match made {
-                    Ok(answer) => returned(answer),
+                    Ok(answer) => {
+                        let with_stderr = state.begun.plan.validation.reads_stderr();
+                        let command = validation::ran_command(tool, &answer.value, with_stderr);
+                        returned(answer, command)
+                    }
                     Err(error) => {
                         self.unless_closing().await;
                         CallEnd::Failed { error: Box::new(error) }
@@ -57,6 +64,7 @@ impl ExecutionSaga {
     /// Tool and arguments of a call that can be made, or the result of one that cannot.
     fn arguments<'c>(
         &self,
+        state: &ExecutionState,
         key: CallKey,
         asked: &'c AskedCall,
     ) -> Result<(&'c str, &'c serde_json::Map<String, Value>), CallEnd> {
@@ -75,6 +83,9 @@ impl ExecutionSaga {
                     .next("give the arguments that the tool's schema has, as an object"),
             ));
         };
+        if let Some(error) = state.rejected(JudgedSubject::Call { key }) {
+            return Err(failed(error));
+        }
         if self.doubtful.contains(&key) && !tool.repeatable {
             return Err(CallEnd::Interrupted);
         }
@@ -100,14 +111,18 @@ impl ExecutionSaga {
     }
 }
 
-fn returned(ChildAnswer { value, from_source }: ChildAnswer) -> CallEnd {
+fn returned(
+    ChildAnswer { value, from_source }: ChildAnswer,
+    command: Option<RanCommand>,
+) -> CallEnd {
     let whole = match value {
         Value::String(text) => text,
         other => other.to_string(),
     };
     let bytes = whole.len();
     let text = cut(whole);
-    CallEnd::Returned { text: if from_source { format!("{FOREIGN}{text}") } else { text }, bytes }
+    let text = if from_source { format!("{FOREIGN}{text}") } else { text };
+    CallEnd::Returned { text, bytes, command }
 }
 
 /// A text as far as the model is shown it.

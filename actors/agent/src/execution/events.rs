@@ -3,7 +3,10 @@
 use hivekeep_runtime::runs::RunEvent;
 use serde_json::{Value, json};
 
-use super::state::{CallEnd, ExecutionBegun, ExecutionEnd, Record, TurnAnswer};
+use super::{
+    judging::{JudgeOpinion, JudgedSubject, JudgingRecord},
+    state::{CallEnd, ExecutionBegun, ExecutionEnd, Record, TurnAnswer},
+};
 
 /// Event that a record is shown as.
 pub(super) fn event(record: &Record) -> RunEvent {
@@ -26,6 +29,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::IterationFailed { iteration, error, .. } => {
             ("iteration_failed", json!({ "iteration": iteration + 1, "error": error }))
         }
+        Record::Judging { about, .. } => judging(about),
         Record::Ended { end: ExecutionEnd::Completed { output }, .. } => {
             ("execution_completed", json!({ "output": output }))
         }
@@ -46,10 +50,43 @@ pub(super) fn event(record: &Record) -> RunEvent {
 
 fn started(begun: &ExecutionBegun) -> Value {
     let plan = &begun.plan;
-    json!({
+    let mut payload = json!({
         "agent_id": plan.agent_id, "agent": plan.agent, "version": plan.version,
         "intent": plan.intent, "input": plan.input, "model": plan.model, "tools": plan.tools,
-    })
+    });
+    if let Some(parent) = begun.parent {
+        payload["parent"] = json!(parent);
+    }
+    payload
+}
+
+fn judging(record: &JudgingRecord) -> (&'static str, Value) {
+    let (event_type, key, mut payload) = match record {
+        JudgingRecord::Asked { key, agent, execution, .. } => {
+            ("judge_started", key, json!({ "judge": agent, "execution_id": execution }))
+        }
+        JudgingRecord::Ended { key, execution, opinion, .. } => {
+            let failed = matches!(opinion, JudgeOpinion::Failed { .. });
+            let mut payload = json!(opinion);
+            payload["execution_id"] = json!(execution);
+            (if failed { "judge_failed" } else { "judge_completed" }, key, payload)
+        }
+        JudgingRecord::Validated { key, kind, verdict } => {
+            let mut payload = json!(verdict);
+            payload["type"] = json!(kind);
+            ("validation_completed", key, payload)
+        }
+    };
+    payload["validator"] = json!(key.validator + 1);
+    let iteration = match key.subject {
+        JudgedSubject::Output { iteration } => iteration,
+        JudgedSubject::Call { key: (iteration, turn, call) } => {
+            (payload["turn"], payload["call"]) = (json!(turn + 1), json!(call + 1));
+            iteration
+        }
+    };
+    payload["iteration"] = json!(iteration + 1);
+    (event_type, payload)
 }
 
 fn interaction(iteration: usize, turn: usize, answer: &TurnAnswer) -> Value {
@@ -66,7 +103,7 @@ fn interaction(iteration: usize, turn: usize, answer: &TurnAnswer) -> Value {
 
 fn called(mut at: Value, result: &CallEnd) -> (&'static str, Value) {
     let (event_type, key, value) = match result {
-        CallEnd::Returned { text, bytes } => {
+        CallEnd::Returned { text, bytes, .. } => {
             at["bytes"] = json!(bytes);
             ("tool_invocation_completed", "result", json!(text))
         }

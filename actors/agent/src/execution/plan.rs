@@ -3,7 +3,11 @@
 
 mod machine;
 
-use std::{borrow::Cow, collections::BTreeSet, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use hivekeep_kernel::{AgentId, Layer, ToolError};
 use hivekeep_manifest::{
@@ -17,6 +21,7 @@ use serde_json::{Value, json};
 use super::{
     account::BudgetAmounts,
     template::{self, TemplateValue},
+    validation::{self, ValidationPlan},
 };
 use crate::{Options, codes};
 pub(crate) use machine::{MachineHost, MachinePlan};
@@ -55,12 +60,25 @@ pub(crate) struct ExecutionPlan {
     /// Declared names of the tools that the agent is offered.
     pub(crate) tools: BTreeSet<String>,
     pub(crate) security_context: Option<String>,
+    #[serde(default, skip_serializing_if = "ValidationPlan::is_empty")]
+    pub(crate) validation: ValidationPlan,
+    /// Judges by the names that the validators have for them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) judges: BTreeMap<String, JudgePlan>,
     pub(crate) limits: ExecutionLimits,
     #[serde(default)]
     pub(crate) budget: BudgetAmounts,
     /// Machine that the manifest asks for; without one it is made when a call needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<MachinePlan>,
+}
+
+/// A judge: an agent as it was when the execution was begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JudgePlan {
+    /// Plan without a question.
+    pub(crate) plan: ExecutionPlan,
+    pub(crate) input_schema: Option<JsonObject>,
 }
 
 /// Bounds of an execution.
@@ -86,11 +104,32 @@ pub(crate) struct ExecutionRequest {
 }
 
 impl ExecutionPlan {
-    /// Plans an execution of a manifest.
+    /// Plans an execution of a manifest. Judges are added by whoever finds them.
     ///
     /// # Errors
     /// `agent_field_unsupported`, `input_invalid`, `agent_prompt_invalid`.
     pub(crate) fn of(
+        agent_id: AgentId,
+        manifest: AgentManifest,
+        request: ExecutionRequest,
+        options: &Options,
+    ) -> Result<Self, ToolError> {
+        let chat = request.chat.clone();
+        let plan = Self::unprompted(agent_id, manifest, request, options)?;
+        let plan = match chat {
+            Some(name) => plan.into_chat(name)?,
+            None => plan,
+        };
+        // A template that cannot be filled in is told before anything is begun.
+        plan.prompt(1, None)?;
+        Ok(plan)
+    }
+
+    /// Plans an execution whose prompt is not looked at, since its input is to come.
+    ///
+    /// # Errors
+    /// `agent_field_unsupported`, `input_invalid`.
+    pub(crate) fn unprompted(
         agent_id: AgentId,
         manifest: AgentManifest,
         request: ExecutionRequest,
@@ -102,7 +141,8 @@ impl ExecutionPlan {
             return Err(unsupported(&refused));
         }
         let AgentManifest { metadata, spec, .. } = manifest;
-        let input = input(&spec, request.input)?;
+        let constant = spec.task.input_data.unwrap_or_default();
+        let input = checked_input(constant, spec.input_schema.as_ref(), request.input)?;
         let texts = spec.context.into_iter().flatten().filter_map(|item| match item {
             ContextItem::Text { content, description: None } => Some(content),
             ContextItem::Text { content, description: Some(about) } => {
@@ -110,7 +150,7 @@ impl ExecutionPlan {
             }
             _ => None,
         });
-        let plan = Self {
+        Ok(Self {
             agent_id,
             agent: metadata.name,
             version: metadata.version,
@@ -119,6 +159,8 @@ impl ExecutionPlan {
                 &spec.execution.as_ref().and_then(|it| it.budget).unwrap_or_default(),
             ),
             limits: limits(spec.execution.as_ref(), spec.security.as_ref(), options),
+            validation: ValidationPlan::of(spec.execution),
+            judges: BTreeMap::new(),
             instruction: spec.task.instruction,
             template: spec.task.prompt_template,
             context: texts.collect(),
@@ -130,20 +172,23 @@ impl ExecutionPlan {
             tools: spec.tools.into_iter().flatten().collect(),
             security_context: spec.security_context,
             machine,
-        };
-        let plan = match request.chat {
-            Some(name) => plan.into_chat(name),
-            None => plan,
-        };
-        // A template that cannot be filled in is told before anything is begun.
-        plan.prompt(1, None)?;
-        Ok(plan)
+        })
     }
 
     /// The same as a chat. Each message has an iteration, and its time; the chat itself has as long as people take.
-    fn into_chat(self, name: String) -> Self {
+    ///
+    /// # Errors
+    /// `agent_field_unsupported` for validators of an output: a chat has none.
+    fn into_chat(self, name: String) -> Result<Self, ToolError> {
+        if !self.validation.output.is_empty() {
+            let mut refused = RefusedFields::default();
+            let instead =
+                "no output of a chat is judged: remove it, or run the agent without `chat`";
+            refused.add(true, "execution.validation", instead);
+            return Err(unsupported(&refused));
+        }
         let limits = ExecutionLimits { iterations: usize::MAX, whole_ms: u64::MAX, ..self.limits };
-        Self { chat: Some(name), limits, ..self }
+        Ok(Self { chat: Some(name), limits, ..self })
     }
 
     /// Prompt of an iteration, the first of which is 1.
@@ -244,7 +289,14 @@ fn limits(
 }
 
 /// Input of an execution: what the manifest always gives, and what the caller gives beside it.
-fn input(spec: &AgentSpec, given: JsonObject) -> Result<JsonObject, ToolError> {
+///
+/// # Errors
+/// `input_invalid`.
+pub(super) fn checked_input(
+    constant: JsonObject,
+    schema: Option<&JsonObject>,
+    given: JsonObject,
+) -> Result<JsonObject, ToolError> {
     let invalid = |message: String| {
         ToolError::new(Layer::Schema, codes::INPUT_INVALID, message)
             .next("aegis.agent.export shows `spec.input_schema` and `spec.task.input_data`")
@@ -252,12 +304,12 @@ fn input(spec: &AgentSpec, given: JsonObject) -> Result<JsonObject, ToolError> {
     let path = |error: &ValidationError<'_>| {
         error.instance_path().as_str().trim_start_matches('/').to_owned()
     };
-    let mut input = spec.task.input_data.clone().unwrap_or_default();
+    let mut input = constant;
     if let Some(key) = given.keys().find(|key| input.contains_key(*key)) {
         return Err(invalid(format!("`{key:.80}` is given by the agent's manifest: leave it out")));
     }
     input.extend(given);
-    let Some(schema) = &spec.input_schema else { return Ok(input) };
+    let Some(schema) = schema else { return Ok(input) };
     let schema = validator(&Value::Object(schema.clone())).map_err(ToolError::internal)?;
     let value = Value::Object(input);
     let problems = schema.iter_errors(&value).take(MAX_PROBLEMS);
@@ -286,9 +338,6 @@ impl RefusedFields {
     }
 }
 
-const NO_JUDGES: &str =
-    "no result or call is judged yet: remove it, and look at the result yourself";
-
 /// Refused fields of a manifest. It is destructured whole, so that a field that is added is decided on.
 fn refused(spec: &AgentSpec) -> RefusedFields {
     let AgentSpec {
@@ -299,7 +348,7 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
         volumes: _,
         // Obeyed.
         task: _,
-        tools: _,
+        tools,
         input_schema: _,
         security_context: _,
         context,
@@ -320,7 +369,7 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
     let instead = "have the operator add a source with the service's tools";
     refused.add(contexts.is_some(), "contexts", instead);
     if let Some(execution) = execution {
-        refuse_of_execution(execution, &mut refused);
+        refuse_of_execution(execution, &tools.iter().flatten().cloned().collect(), &mut refused);
     }
     refused.add(advanced.is_some(), "advanced", "remove it");
     let instead = "fetch the result by aegis.task.wait, and hand it on yourself";
@@ -330,7 +379,11 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
     refused
 }
 
-fn refuse_of_execution(execution: &AgentExecution, refused: &mut RefusedFields) {
+fn refuse_of_execution(
+    execution: &AgentExecution,
+    tools: &BTreeSet<String>,
+    refused: &mut RefusedFields,
+) {
     let AgentExecution {
         mode: _,
         max_retries: _,
@@ -338,15 +391,16 @@ fn refuse_of_execution(execution: &AgentExecution, refused: &mut RefusedFields) 
         iteration_timeout: _,
         llm_timeout_seconds: _,
         memory,
-        validation,
-        tool_validation,
+        // Refused in part, as below.
+        validation: _,
+        tool_validation: _,
         delivery,
         budget: _,
     } = execution;
     let instead = "name `vault` in `tools` to keep notes";
     refused.add(*memory == Some(true), "execution.memory", instead);
-    refused.add(validation.is_some(), "execution.validation", NO_JUDGES);
-    refused.add(tool_validation.is_some(), "execution.tool_validation", NO_JUDGES);
+    let judged = validation::refused(execution, tools).into_iter();
+    refused.0.extend(judged.map(|(field, instead)| (field, instead.into())));
     let instead = "fetch the result by aegis.task.wait";
     refused.add(delivery.is_some(), "execution.delivery", instead);
 }

@@ -3,11 +3,12 @@
 //! ```text
 //! begun ─▶ opened ─▶ [placed] ─▶ ( prompted ─▶ ( answered ─▶ called* )* ─▶ iteration failed )* ─▶ ended ─▶ closed
 //!                                          cancelled, at any time before the end ─────▶ closed
+//! answered ─▶ ( ( judge asked ─▶ judge ended )* ─▶ validated )* ─▶ called, ended or failed
 //! ```
 //! A turn is kept whole or not at all, and the result of a call by its iteration, its turn and its place in the
 //! turn. No record repeats the conversation: [`ExecutionState`] has it in pieces.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ErrorCode, ExecutionId, Layer, SessionId, ToolError, User, WorkspaceId};
@@ -17,15 +18,17 @@ use hivekeep_runtime::{
     runs::{RunEvent, RunState, RunStatus},
     saga::SagaState,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+pub(crate) use super::records::{
+    AskedCall, CallEnd, CallKey, CalledTool, ExecutionBegun, ExecutionEnd, Record, TurnAnswer,
+    TurnStop,
+};
 use super::{
     ExecutionStep,
-    account::{AccountChange, BudgetAmounts, BudgetKind, ExecutionAccount},
+    account::{BudgetAmounts, BudgetKind, ExecutionAccount},
     events,
-    place::KeptWorkspaces,
-    plan::ExecutionPlan,
+    judging::JudgingState,
+    validation::ValidationPlan,
 };
 use crate::codes;
 
@@ -37,204 +40,6 @@ const PIECE_BYTES: usize = 256 * 1024;
 const SUMMARY_BYTES: usize = 1024;
 /// Turns in a row of nothing but calls that cannot be made, after which an iteration fails.
 const MOST_UNUSABLE_TURNS: usize = 3;
-
-/// First record.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ExecutionBegun {
-    pub(crate) id: ExecutionId,
-    pub(crate) user: User,
-    /// Session that asked for it.
-    pub(crate) session: SessionId,
-    /// Session whose budget of models pays.
-    pub(crate) payer: SessionId,
-    /// Execution that began it, in its session or in one below that.
-    #[serde(default)]
-    pub(crate) parent: Option<ExecutionId>,
-    /// True if the calls of an execution above it are bounded, and its own with them.
-    #[serde(default)]
-    pub(crate) counts_calls: bool,
-    pub(crate) plan: ExecutionPlan,
-    pub(crate) at: DateTime<Utc>,
-}
-
-/// A whole answer of a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct TurnAnswer {
-    pub(crate) text: String,
-    pub(crate) calls: Vec<AskedCall>,
-    /// Calls that were asked for beyond the bound, and are not kept.
-    #[serde(default)]
-    pub(crate) calls_dropped: usize,
-    pub(crate) stop: TurnStop,
-    /// Provider and model that answered.
-    pub(crate) model: String,
-    /// Kind of the provider; `scripted` for one that only repeats a file.
-    pub(crate) provider_kind: String,
-    pub(crate) input_tokens: u64,
-    pub(crate) output_tokens: u64,
-    pub(crate) cost_micro_usd: Option<u64>,
-    /// Number of messages that the request had.
-    #[serde(default)]
-    pub(crate) messages_read: usize,
-}
-
-/// Reason why an answer ended, as far as it matters here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum TurnStop {
-    /// The answer is whole.
-    Done,
-    /// The bound of tokens cut it.
-    CutShort,
-    /// The provider withheld it.
-    Refused,
-}
-
-/// Call that a model asks for, with what is known of its tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct AskedCall {
-    /// Id that the provider knows it by.
-    pub(crate) id: String,
-    /// Name, as the model says it.
-    pub(crate) name: String,
-    pub(crate) arguments: Value,
-    pub(crate) signature: Option<String>,
-    pub(crate) tool: Option<CalledTool>,
-}
-
-/// Tool of a call, as it was declared when the model asked for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CalledTool {
-    /// Declared name.
-    pub(crate) name: String,
-    /// True if a second call does no more than the first.
-    pub(crate) repeatable: bool,
-    /// True if other calls may run beside it.
-    pub(crate) beside_others: bool,
-}
-
-/// Outcome of a call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum CallEnd {
-    /// The result as the model is shown it.
-    Returned { text: String, bytes: usize },
-    /// The call failed, or could not be made.
-    Failed { error: Box<ToolError> },
-    /// The daemon ended during the call: whether it took effect is not known, and it is not made again.
-    Interrupted,
-}
-
-impl CallEnd {
-    /// True for a call that was refused before its tool was asked: the name, the arguments or the right is missing.
-    fn is_unusable(&self) -> bool {
-        let before = [Layer::Resolve, Layer::Policy, Layer::Schema];
-        matches!(self, Self::Failed { error } if before.contains(&error.layer))
-    }
-}
-
-/// Place of a call: iteration, turn and call, each from 0.
-pub(crate) type CallKey = (usize, usize, usize);
-
-/// End of an execution.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "status", rename_all = "snake_case")]
-pub(crate) enum ExecutionEnd {
-    /// The model was done.
-    Completed { output: String },
-    /// A bound was reached, or something failed that is not the model's to mend.
-    Failed { error: Box<ToolError> },
-    /// Somebody cancelled it.
-    Cancelled,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "snake_case")]
-pub(crate) enum Record {
-    Begun(Box<ExecutionBegun>),
-    /// The execution has its own session.
-    Opened {
-        session: SessionId,
-        at: DateTime<Utc>,
-    },
-    /// The machine that the manifest asks for is there.
-    Placed {
-        workspace: WorkspaceId,
-        at: DateTime<Utc>,
-    },
-    /// An iteration begins.
-    Prompted {
-        iteration: usize,
-        text: String,
-        at: DateTime<Utc>,
-    },
-    /// A model has answered.
-    Answered {
-        iteration: usize,
-        turn: usize,
-        answer: Box<TurnAnswer>,
-        at: DateTime<Utc>,
-    },
-    /// A call has ended.
-    Called {
-        key: CallKey,
-        /// Name, as the model says it.
-        name: String,
-        result: CallEnd,
-        at: DateTime<Utc>,
-    },
-    /// An iteration has failed; another may follow.
-    IterationFailed {
-        iteration: usize,
-        error: Box<ToolError>,
-        at: DateTime<Utc>,
-    },
-    /// The execution is over.
-    Ended {
-        end: ExecutionEnd,
-        at: DateTime<Utc>,
-    },
-    /// Somebody ended it.
-    Cancelled {
-        at: DateTime<Utc>,
-    },
-    /// Something about its budget, what is said to it, or its parent and children.
-    Account {
-        change: AccountChange,
-        at: DateTime<Utc>,
-    },
-    /// Its session has ended, or could not be ended.
-    Closed {
-        at: DateTime<Utc>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Box<ToolError>>,
-        #[serde(default)]
-        workspaces: KeptWorkspaces,
-    },
-}
-
-impl Record {
-    pub(crate) fn at(&self) -> DateTime<Utc> {
-        match self {
-            Self::Begun(begun) => begun.at,
-            Self::Opened { at, .. }
-            | Self::Placed { at, .. }
-            | Self::Prompted { at, .. }
-            | Self::Answered { at, .. }
-            | Self::Called { at, .. }
-            | Self::IterationFailed { at, .. }
-            | Self::Ended { at, .. }
-            | Self::Cancelled { at }
-            | Self::Account { at, .. }
-            | Self::Closed { at, .. } => *at,
-        }
-    }
-
-    /// Record of the account, of now.
-    pub(crate) fn account(change: AccountChange) -> Self {
-        Self::Account { change, at: Utc::now() }
-    }
-}
 
 /// A turn: the model's answer, and what came of its calls so far.
 #[derive(Debug, Clone, PartialEq)]
@@ -283,6 +88,7 @@ pub(crate) struct ExecutionState {
     /// Time until which its files are kept, once it is over.
     pub(crate) files_until: Option<DateTime<Utc>>,
     pub(crate) iterations: Vec<Arc<Iteration>>,
+    pub(crate) judging: Arc<JudgingState>,
     /// Tokens of all turns.
     pub(crate) tokens: u64,
     /// Text of the last answer.
@@ -327,6 +133,10 @@ impl ExecutionState {
 
     /// Steps that can be taken now.
     pub(crate) fn due(&self) -> Vec<ExecutionStep> {
+        let forsaken = self.forsaken();
+        if !forsaken.is_empty() {
+            return forsaken;
+        }
         if self.end.is_some() {
             let open = self.child.is_some() && !self.closed;
             return match open {
@@ -358,9 +168,9 @@ impl ExecutionState {
         let calls = iteration.turns.last().map(Turn::due).unwrap_or_default();
         match self.conclusion() {
             _ if !calls.is_empty() => {
-                calls.into_iter().map(|call| ExecutionStep::Call((at.0, at.1, call))).collect()
+                calls.into_iter().flat_map(|call| self.call_steps((at.0, at.1, call))).collect()
             }
-            Some(_) => vec![ExecutionStep::Conclude],
+            Some(last) => self.output_steps(&last).unwrap_or_else(|| vec![ExecutionStep::Conclude]),
             None => vec![ExecutionStep::Turn],
         }
     }
@@ -391,10 +201,14 @@ impl ExecutionState {
         (self.iterations.len().saturating_sub(1), turns)
     }
 
+    /// True if its calls are bounded, by its own budget or by one above it.
+    pub(crate) fn counts_calls(&self) -> bool {
+        self.begun.counts_calls || self.account.budget.get(BudgetKind::ToolCalls).is_some()
+    }
+
     /// Last turn with the number of its calls, if they are bounded and not set aside yet.
     pub(crate) fn calls_to_admit(&self) -> Option<(usize, usize, u64)> {
-        let bounded = self.account.budget.get(BudgetKind::ToolCalls).is_some();
-        let turn = self.iteration()?.turns.last().filter(|_| bounded || self.begun.counts_calls)?;
+        let turn = self.iteration()?.turns.last().filter(|_| self.counts_calls())?;
         let (iteration, next) = self.next_turn();
         let calls = turn.answer.calls.len() as u64;
         let place = (iteration, next - 1);
@@ -423,7 +237,8 @@ impl ExecutionState {
                 }
                 _ => {
                     let output = last.answer.text.clone();
-                    Some(Conclusion::Ends(ExecutionEnd::Completed { output }))
+                    let taken = Conclusion::Ends(ExecutionEnd::Completed { output });
+                    Some(self.rejected_output().unwrap_or(taken))
                 }
             };
         }
@@ -497,6 +312,9 @@ impl ExecutionState {
                     Arc::make_mut(&mut self.account).took(messages);
                 }
             }
+            Record::Judging { about, at } => {
+                Arc::make_mut(&mut self.judging).follow(about, *at)?;
+            }
             Record::Ended { end, at } if !over => {
                 (self.end, self.ended_at) = (Some(Arc::new(end.clone())), Some(*at));
             }
@@ -536,6 +354,7 @@ impl Sourced for ExecutionState {
                 workspace: None,
                 files_until: None,
                 iterations: Vec::new(),
+                judging: Arc::default(),
                 tokens: 0,
                 said: None,
                 end: None,
@@ -602,6 +421,10 @@ impl RunState for ExecutionState {
         (wait.until <= now).then(|| ended(now))
     }
 
+    fn takes_place(&self) -> bool {
+        !self.begun.judges
+    }
+
     fn doing(&self) -> String {
         if self.account.waiting().is_some() {
             return format!("{}: waits for more budget", self.begun.plan.agent);
@@ -629,6 +452,8 @@ impl RunState for ExecutionState {
         Arc::make_mut(&mut self.account).messages = Vec::new();
         let plan = &mut Arc::make_mut(&mut self.begun).plan;
         (plan.template, plan.context) = (None, Vec::new());
+        (plan.validation, plan.judges) = (ValidationPlan::default(), BTreeMap::new());
+        self.judging = Arc::default();
         (plan.input, plan.instruction) = (JsonObject::new(), String::new());
         if let Some(intent) = &mut plan.intent {
             intent.truncate(intent.floor_char_boundary(SUMMARY_BYTES));

@@ -31,7 +31,7 @@ impl ExecutionSaga {
     /// Asks the model, and records its answer or the end that a failure is.
     pub(super) async fn turn(&self) -> Result<(), LogError> {
         let state = self.handle.state();
-        let answered = self.handle.cancelled().run_until_cancelled(self.ask(&state)).await;
+        let answered = self.handle.cancelled().run_until_cancelled(self.ask_model(&state)).await;
         // Cancelled: that is recorded.
         let Some(answered) = answered else { return Ok(()) };
         let (iteration, turn) = match state.iteration() {
@@ -61,7 +61,7 @@ impl ExecutionSaga {
 
     /// Asks until the model answers, as long as its failures pass and there is time; nothing if the budget is not
     /// enough.
-    async fn ask(
+    async fn ask_model(
         &self,
         state: &ExecutionState,
     ) -> Result<Option<(ModelAnswer, Vec<ChildTool>)>, ToolError> {
@@ -168,6 +168,7 @@ fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
         name: tool.declared.to_owned(),
         repeatable: matches!(tool.effect, Effect::Read | Effect::Idempotent),
         beside_others: tool.concurrency_safe,
+        reads: tool.effect == Effect::Read,
     };
     let call = |call: ModelToolCall| AskedCall {
         tool: known.get(&plain(&call.name)).map(called),

@@ -199,7 +199,8 @@ impl FakeChildren {
     }
 }
 
-const TOOLS: [(&str, &str, Effect, bool); 5] = [
+const TOOLS: [(&str, &str, Effect, bool); 6] = [
+    ("cmd_run", "cmd.run", Effect::Write, false),
     ("fs_read", "fs.read", Effect::Read, true),
     ("fs_write", "fs.write", Effect::Write, false),
     ("hold", "hold", Effect::Write, true),
@@ -248,6 +249,10 @@ impl ChildSessions for FakeChildren {
         if args.contains_key("fail") {
             return Err(ToolError::new(Layer::Actor, codes::NOT_FOUND, "there is no such file")
                 .next("look first"));
+        }
+        if let Some(exit) = args.get("exit") {
+            let value = json!({ "exit_code": exit, "stdout": "", "stderr": args.get("stderr") });
+            return Ok(ChildAnswer { value, from_source: false });
         }
         let bytes = args.get("bytes").and_then(Value::as_u64).unwrap_or(0);
         let value =

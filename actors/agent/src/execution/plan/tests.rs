@@ -22,7 +22,9 @@ use Does::{Changes, Nothing, Refused};
 
 /// A field below `spec`, a value that it has no default of, and what that does.
 fn fields() -> Vec<(&'static str, Value, Does)> {
-    let judge = json!([{ "type": "semantic", "judge_agent": "j", "criteria": "c" }]);
+    let judge = || json!([{ "type": "semantic", "judge_agent": "j", "criteria": "c" }]);
+    let exit = json!([judge()[0], { "type": "exit_code" }]);
+    let rules = json!({ "output": { "regex": "a" } });
     let container = json!({ "type": "container", "image": "a/b", "command": ["c"] });
     let volume = json!([{ "name": "v", "mount_path": "/workspace", "size_limit": "1Gi" }]);
     let all_files = json!({ "read": ["/workspace"], "write": ["/workspace"] });
@@ -49,8 +51,11 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("execution.iteration_timeout", json!("5m"), Changes),
         ("execution.llm_timeout_seconds", json!(5), Changes),
         ("execution.memory", json!(true), Refused("spec.execution.memory")),
-        ("execution.validation", json!([]), Refused("spec.execution.validation")),
-        ("execution.tool_validation", judge, Refused("spec.execution.tool_validation")),
+        ("execution.validation", json!([]), Nothing),
+        ("execution.validation", judge(), Changes),
+        ("execution.validation", rules, Refused("spec.execution.validation")),
+        ("execution.validation", exit, Refused("spec.execution.validation[1]")),
+        ("execution.tool_validation", judge(), Changes),
         ("execution.delivery", json!({ "destinations": [] }), Refused("spec.execution.delivery")),
         ("execution.budget", json!({ "tokens": 5 }), Changes),
         ("security.network", json!({ "mode": "none" }), Changes),
@@ -372,4 +377,67 @@ fn a_prompt_has_everything_that_was_given() {
         let refused = rendered(&mut plan, bad, None).expect_err(bad);
         assert_eq!(refused.code, "agent_prompt_invalid");
     }
+}
+
+/// Parts of a validator, one at a time, with the field that each of them changes.
+#[test]
+fn each_part_of_a_validator_changes_the_plan() {
+    let exit = json!({ "type": "exit_code" });
+    let schema = json!({ "type": "json_schema", "schema": { "type": "object" } });
+    let regex = json!({ "type": "regex", "pattern": "a" });
+    let judge = json!({ "type": "semantic", "judge_agent": "j", "criteria": "c" });
+    let judges = json!({ "type": "multi_judge", "judges": ["a", "b"], "criteria": "c" });
+    let planned = |field: &str, validator: &Value| {
+        let mut agent = agent("tools", json!(["cmd_run"]));
+        let execution = json!({ field: [validator] });
+        agent.spec.execution = serde_json::from_value(execution).expect("valid");
+        plan(agent, json!({})).unwrap_or_else(|error| panic!("{validator}: {error}")).validation
+    };
+    let of_both = [
+        ("criteria", json!("d")),
+        ("min_score", json!(0.1)),
+        ("min_confidence", json!(0.1)),
+        ("timeout_seconds", json!(5)),
+    ];
+    let mut rows = vec![
+        (&exit, "expected", json!(3)),
+        (&exit, "min_score", json!(0.5)),
+        (&schema, "schema", json!({})),
+        (&schema, "min_score", json!(0.5)),
+        (&regex, "pattern", json!("b")),
+        (&regex, "target", json!("stderr")),
+        (&regex, "min_score", json!(0.5)),
+        (&judge, "judge_agent", json!("k")),
+        (&judges, "judges", json!(["a", "c"])),
+        (&judges, "consensus", json!("majority")),
+        (&judges, "min_judges_required", json!(2)),
+    ];
+    rows.extend(of_both.iter().map(|(part, value)| (&judges, *part, value.clone())));
+    rows.extend(of_both.iter().map(|(part, value)| (&judge, *part, value.clone())));
+    for (validator, part, value) in rows {
+        let mut changed = validator.clone();
+        changed[part] = value;
+        let fields: &[&str] = match validator["type"] == "semantic" {
+            true => &["validation", "tool_validation"],
+            false => &["validation"],
+        };
+        for field in fields {
+            assert_ne!(planned(field, validator), planned(field, &changed), "{field}: {changed}");
+        }
+    }
+}
+
+#[test]
+fn the_guides_validators_are_planned() {
+    let guide = include_str!("../../../../../docs/guides/agents.md");
+    let block = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let block = block.expect("the guide has one").replace('\n', "\n  ");
+    let text = format!(
+        "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: a, version: 1.0.0 }}\nspec:\n  \
+         runtime: {{ language: python, version: '3.11' }}\n  task: {{ instruction: Do it. }}\n  \
+         tools: [bash]\n  {block}\n"
+    );
+    let planned = plan(parse_agent(&text).expect("valid"), json!({})).expect("planned");
+    let names: Vec<_> = planned.validation.judges().map(|(.., name)| name.as_str()).collect();
+    assert_eq!(names, ["code-quality-judge", "tool-call-judge"]);
 }

@@ -1,0 +1,227 @@
+//! Records of an execution, in the order of its life; [`ExecutionState`](super::state::ExecutionState) is what they add
+//! up to.
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{ExecutionId, Layer, SessionId, ToolError, User, WorkspaceId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    account::AccountChange, judging::JudgingRecord, place::KeptWorkspaces, plan::ExecutionPlan,
+    validation::RanCommand,
+};
+
+/// First record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ExecutionBegun {
+    pub(crate) id: ExecutionId,
+    pub(crate) user: User,
+    /// Session that asked for it.
+    pub(crate) session: SessionId,
+    /// Session whose budget of models pays.
+    pub(crate) payer: SessionId,
+    /// Execution that began it, in its session or in one below that.
+    #[serde(default)]
+    pub(crate) parent: Option<ExecutionId>,
+    /// True if the calls of an execution above it are bounded, and its own with them.
+    #[serde(default)]
+    pub(crate) counts_calls: bool,
+    /// True for a judge, which its parent waits for.
+    #[serde(default)]
+    pub(crate) judges: bool,
+    pub(crate) plan: ExecutionPlan,
+    pub(crate) at: DateTime<Utc>,
+}
+
+/// A whole answer of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TurnAnswer {
+    pub(crate) text: String,
+    pub(crate) calls: Vec<AskedCall>,
+    /// Calls that were asked for beyond the bound, and are not kept.
+    #[serde(default)]
+    pub(crate) calls_dropped: usize,
+    pub(crate) stop: TurnStop,
+    /// Provider and model that answered.
+    pub(crate) model: String,
+    /// Kind of the provider; `scripted` for one that only repeats a file.
+    pub(crate) provider_kind: String,
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cost_micro_usd: Option<u64>,
+    /// Number of messages that the request had.
+    #[serde(default)]
+    pub(crate) messages_read: usize,
+}
+
+/// Reason why an answer ended, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TurnStop {
+    /// The answer is whole.
+    Done,
+    /// The bound of tokens cut it.
+    CutShort,
+    /// The provider withheld it.
+    Refused,
+}
+
+/// Call that a model asks for, with what is known of its tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AskedCall {
+    /// Id that the provider knows it by.
+    pub(crate) id: String,
+    /// Name, as the model says it.
+    pub(crate) name: String,
+    pub(crate) arguments: Value,
+    pub(crate) signature: Option<String>,
+    pub(crate) tool: Option<CalledTool>,
+}
+
+/// Tool of a call, as it was declared when the model asked for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CalledTool {
+    /// Declared name.
+    pub(crate) name: String,
+    /// True if a second call does no more than the first.
+    pub(crate) repeatable: bool,
+    /// True if other calls may run beside it.
+    pub(crate) beside_others: bool,
+    /// True if it has no side effects.
+    #[serde(default)]
+    pub(crate) reads: bool,
+}
+
+/// Outcome of a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum CallEnd {
+    /// The result as the model is shown it.
+    Returned {
+        text: String,
+        bytes: usize,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command: Option<RanCommand>,
+    },
+    /// The call failed, or could not be made.
+    Failed { error: Box<ToolError> },
+    /// The daemon ended during the call: whether it took effect is not known, and it is not made again.
+    Interrupted,
+}
+
+impl CallEnd {
+    /// True for a call that was refused before its tool was asked: the name, the arguments or the right is missing.
+    pub(crate) fn is_unusable(&self) -> bool {
+        let before = [Layer::Resolve, Layer::Policy, Layer::Schema];
+        matches!(self, Self::Failed { error } if before.contains(&error.layer))
+    }
+}
+
+/// Place of a call: iteration, turn and call, each from 0.
+pub(crate) type CallKey = (usize, usize, usize);
+
+/// End of an execution.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub(crate) enum ExecutionEnd {
+    /// The model was done.
+    Completed { output: String },
+    /// A bound was reached, or something failed that is not the model's to mend.
+    Failed { error: Box<ToolError> },
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum Record {
+    Begun(Box<ExecutionBegun>),
+    /// The execution has its own session.
+    Opened {
+        session: SessionId,
+        at: DateTime<Utc>,
+    },
+    /// The machine that the manifest asks for is there.
+    Placed {
+        workspace: WorkspaceId,
+        at: DateTime<Utc>,
+    },
+    /// An iteration begins.
+    Prompted {
+        iteration: usize,
+        text: String,
+        at: DateTime<Utc>,
+    },
+    /// A model has answered.
+    Answered {
+        iteration: usize,
+        turn: usize,
+        answer: Box<TurnAnswer>,
+        at: DateTime<Utc>,
+    },
+    /// A call has ended.
+    Called {
+        key: CallKey,
+        /// Name, as the model says it.
+        name: String,
+        result: CallEnd,
+        at: DateTime<Utc>,
+    },
+    /// An iteration has failed; another may follow.
+    IterationFailed {
+        iteration: usize,
+        error: Box<ToolError>,
+        at: DateTime<Utc>,
+    },
+    /// A judge is asked, or a verdict is there.
+    Judging {
+        about: Box<JudgingRecord>,
+        at: DateTime<Utc>,
+    },
+    /// The execution is over.
+    Ended {
+        end: ExecutionEnd,
+        at: DateTime<Utc>,
+    },
+    /// Somebody ended it.
+    Cancelled {
+        at: DateTime<Utc>,
+    },
+    /// Something about its budget, what is said to it, or its parent and children.
+    Account {
+        change: AccountChange,
+        at: DateTime<Utc>,
+    },
+    /// Its session has ended, or could not be ended.
+    Closed {
+        at: DateTime<Utc>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Box<ToolError>>,
+        #[serde(default)]
+        workspaces: KeptWorkspaces,
+    },
+}
+
+impl Record {
+    pub(crate) fn at(&self) -> DateTime<Utc> {
+        match self {
+            Self::Begun(begun) => begun.at,
+            Self::Opened { at, .. }
+            | Self::Placed { at, .. }
+            | Self::Prompted { at, .. }
+            | Self::Answered { at, .. }
+            | Self::Called { at, .. }
+            | Self::IterationFailed { at, .. }
+            | Self::Judging { at, .. }
+            | Self::Ended { at, .. }
+            | Self::Cancelled { at }
+            | Self::Account { at, .. }
+            | Self::Closed { at, .. } => *at,
+        }
+    }
+
+    /// Record of the account, of now.
+    pub(crate) fn account(change: AccountChange) -> Self {
+        Self::Account { change, at: Utc::now() }
+    }
+}
