@@ -12,6 +12,7 @@
 pub mod codes;
 mod execution;
 mod files;
+mod generate;
 mod judges;
 mod tasks;
 mod tools;
@@ -122,11 +123,14 @@ impl FamilyOptions for Options {
     }
 }
 
-/// Manifests that are shipped with the daemon, each with the id that it always has: judges.
-const SHIPPED: [(&str, &str); 3] = [
+/// Manifests that are shipped with the daemon, each with the id that it always has: judges, a
+/// creator of agents, and whoever a chat is with.
+const SHIPPED: [(&str, &str); 5] = [
     ("agent_00000000000000000000000000000001", include_str!("../builtin/code-quality-judge.yaml")),
     ("agent_00000000000000000000000000000002", include_str!("../builtin/tool-call-judge.yaml")),
     ("agent_00000000000000000000000000000003", include_str!("../builtin/manifest-judge.yaml")),
+    ("agent_00000000000000000000000000000004", include_str!("../builtin/agent-creator.yaml")),
+    ("agent_00000000000000000000000000000005", include_str!("../builtin/assistant.yaml")),
 ];
 
 /// Manifest of an agent, for the registry.

@@ -2,7 +2,7 @@
 
 mod chats;
 mod continuation;
-mod types;
+pub(crate) mod types;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -99,7 +99,7 @@ impl AgentService {
     }
 
     /// Begins an execution for a caller.
-    async fn start(
+    pub(crate) async fn start(
         &self,
         cx: &CallCx,
         agent: &str,

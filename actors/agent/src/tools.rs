@@ -36,7 +36,7 @@ use crate::{
         relatives,
         tree::ExecutionTree,
     },
-    files, tasks,
+    files, generate, tasks,
 };
 
 type Answer<T> = Result<T, ToolError>;
@@ -267,8 +267,14 @@ pub(crate) struct AgentService {
 }
 
 impl Service for AgentService {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] =
-        &[&FAMILY, &tasks::AGENT_FAMILY, &tasks::CONTINUE_FAMILY, &tasks::FAMILY, &files::FAMILY];
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[
+        &FAMILY,
+        &tasks::AGENT_FAMILY,
+        &tasks::CONTINUE_FAMILY,
+        &tasks::FAMILY,
+        &files::FAMILY,
+        &generate::FAMILY,
+    ];
 }
 
 impl AgentService {

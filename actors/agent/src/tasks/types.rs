@@ -40,7 +40,7 @@ fn latest() -> Option<String> {
 
 /// Execution that was begun.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct TaskStarted {
+pub(crate) struct TaskStarted {
     /// Id, for the other tools of tasks.
     pub(super) execution_id: ExecutionId,
     /// `started`.

@@ -125,3 +125,28 @@ async fn a_chat_begins_with_a_task_and_shows_the_calls_of_its_turn() {
     let said: Vec<_> = messages.iter().map(|it| (it.role, &*it.content)).collect();
     assert_eq!(said, [(ChatRole::User, "Look around"), (ChatRole::Assistant, "Done.")]);
 }
+
+#[tokio::test]
+async fn an_agent_is_written_by_one_that_is_shipped_and_nobody_replaces_it() {
+    let stage = Stage::with_worker("").await;
+    let asked = || json!({ "input": "Sort my notes" });
+    assert_eq!(stage.refused("aegis.agent.generate", asked()).await.code, "llm_not_configured");
+    assert_eq!(stage.good("aegis.task.list", json!({})).await["total"], 0);
+    stage.models.answer(|request| {
+        let again = turns(request) > 0
+            || matches!(&request.messages[0], ModelMessage::User(text) if text.contains("Previous"));
+        let named = "```json\n{\"agent_id\": \"agent_1\", \"name\": \"sorter\", \"version\": \"1.0.0\"}\n```";
+        says(if again { named } else { "I wrote it." }, &[])
+    });
+    let started = stage.good("aegis.agent.generate", asked()).await;
+    let id = started["execution_id"].as_str().expect("an id");
+    let end = stage.end(id).await;
+    assert_eq!((&end["status"], &end["iteration_count"]), (&json!("completed"), &json!(2)));
+    let ModelMessage::User(prompt) = &stage.models.asked()[0].messages[0] else { panic!("asked") };
+    assert!(prompt.contains("Task: Sort my notes"), "{prompt}");
+    for shipped in ["agent-creator", "assistant"] {
+        let found = stage.good("export", json!({ "name": shipped })).await;
+        let gone = stage.as_operator("delete", json!({ "agent_id": found["id"] })).await;
+        assert!(gone.is_err(), "{shipped} is the daemon's");
+    }
+}
