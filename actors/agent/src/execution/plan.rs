@@ -409,8 +409,12 @@ fn unsupported(RefusedFields(refused): &RefusedFields) -> ToolError {
     let names: Vec<_> = refused.iter().map(|(field, _)| format!("`{field}`")).collect();
     let fields =
         refused.iter().map(|(field, instead)| json!({ "field": field, "instead": instead }));
-    let message =
-        format!("this daemon does not obey {}, so the agent is not run", names.join(", "));
+    let first = refused.first().map(|(field, instead)| format!("; `{field}`: {instead}"));
+    let message = format!(
+        "this daemon does not obey {}, so the agent is not run{}",
+        names.join(", "),
+        first.unwrap_or_default()
+    );
     ToolError::new(Layer::Actor, codes::AGENT_FIELD_UNSUPPORTED, message)
         .next("`details.fields` says for each what to do instead; deploy it with a higher version")
         .detail("fields", fields.collect::<Value>())
