@@ -32,7 +32,7 @@ use crate::{
     execution::{
         ExecutionSaga, ExecutionShared,
         place::ExecutionMachines,
-        plan::{MachineHost, MachinePlan},
+        plan::{AgentMachinePlan, MachineHost},
         relatives,
         tree::ExecutionTree,
     },
@@ -340,7 +340,7 @@ impl AgentService {
     }
 
     /// Refuses a machine that the session of a call could not make for itself.
-    pub(crate) fn may_have(&self, cx: &CallCx, machine: Option<&MachinePlan>) -> Answer<()> {
+    pub(crate) fn may_have(&self, cx: &CallCx, machine: Option<&AgentMachinePlan>) -> Answer<()> {
         let bounds = self.ports.find::<WorkspaceBounds>();
         let needs = machine.map(|machine| machine.needs(bounds.as_deref())).unwrap_or_default();
         match needs.iter().find(|(tool, args)| !self.calls.allows(cx.session, &cx.view, tool, args))

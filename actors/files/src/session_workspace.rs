@@ -54,7 +54,7 @@ impl SessionWorkspaces {
         self.made(cx, &name, request).await
     }
 
-    /// What whoever opened a session decided on its own workspace.
+    /// Decision on a session's own workspace, of whoever opened the session.
     pub(crate) fn decided(&self, session: SessionId) -> Option<OwnWorkspace> {
         self.ports.find::<dyn OwnWorkspaces>()?.of(session)
     }

@@ -24,7 +24,7 @@ pub struct OwnWorkspace {
 
 /// Own workspaces of sessions that were opened for work of others. One is also its session's default place.
 pub trait OwnWorkspaces: Send + Sync {
-    /// What was decided on a session's; `None` where the configuration holds.
+    /// Decision on a session's own workspace; `None` where the configuration holds.
     fn of(&self, session: SessionId) -> Option<OwnWorkspace>;
 }
 

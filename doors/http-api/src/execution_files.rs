@@ -74,7 +74,7 @@ impl ExecutionFileLinks for ServedLinks {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FileQuery {
-    /// Execution.
+    /// Id of the execution.
     execution: String,
     /// Path below its `/workspace`.
     path: String,

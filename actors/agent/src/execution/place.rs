@@ -131,7 +131,7 @@ impl ExecutionMachines {
                 _ => Some(self.tools.call_idempotent(id, &caller, "workspace_lifetime", end).await),
             };
             match set {
-                // One that could not be made has no lifetime.
+                // A workspace that could not be made has no lifetime.
                 Some(Err(error)) if !error.is(codes::WORKSPACE_STATE) => return Err(error),
                 None | Some(Err(_)) => {
                     self.tools.remove(id, &caller, &workspace.to_string()).await?;
@@ -139,7 +139,7 @@ impl ExecutionMachines {
                 Some(Ok(Ends { ends_at })) => {
                     kept.push(KeptWorkspace { workspace_id: workspace, ends_at });
                     let stop = json!({ "workspace_id": workspace });
-                    // It ends also if it cannot be stopped now.
+                    // A lifetime ends a workspace that cannot be stopped now, too.
                     let _stopped: Result<IgnoredAny, _> =
                         self.tools.call(id, &caller, "workspace_stop", stop).await;
                 }

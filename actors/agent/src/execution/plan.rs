@@ -24,7 +24,7 @@ use super::{
     validation::{self, ValidationPlan},
 };
 use crate::{Options, codes};
-pub(crate) use machine::{MachineHost, MachinePlan};
+pub(crate) use machine::{AgentMachinePlan, MachineHost};
 
 /// Iterations of an agent of the mode `iterative` that names no number.
 const ITERATIONS: u64 = 5;
@@ -70,7 +70,7 @@ pub(crate) struct ExecutionPlan {
     pub(crate) budget: BudgetAmounts,
     /// Machine that the manifest asks for; without one it is made when a call needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) machine: Option<MachinePlan>,
+    pub(crate) machine: Option<AgentMachinePlan>,
 }
 
 /// A judge: an agent as it was when the execution was begun.
@@ -136,7 +136,7 @@ impl ExecutionPlan {
         options: &Options,
     ) -> Result<Self, ToolError> {
         let mut refused = refused(&manifest.spec);
-        let machine = MachinePlan::of(&manifest.spec, &request.host, &mut refused);
+        let machine = AgentMachinePlan::of(&manifest.spec, &request.host, &mut refused);
         if !refused.0.is_empty() {
             return Err(unsupported(&refused));
         }

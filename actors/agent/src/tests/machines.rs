@@ -188,7 +188,7 @@ pub(crate) fn bounds() -> WorkspaceBounds {
     }
 }
 
-const MACHINE: &str = "  env: { LOG: debug }\n  security:\n    network: { mode: deny, allowlist: [pypi.org] }\n    \
+const MACHINE: &str = "  env: { LOG: debug }\n  security:\n    network: { mode: deny, allowlist: [example.org] }\n    \
     filesystem: { read: [/workspace], write: [/workspace] }\n    resources: { cpu: 500, memory: 100M, disk: 3Gi }\n";
 
 impl Stage {
@@ -221,7 +221,7 @@ async fn a_machine_is_as_its_manifest_asks_and_ends_by_itself() {
     let workspace = &events[2]["payload"]["workspace_id"];
     let env = json!({ "workspace_id": workspace, "vars": { "LOG": "debug" } });
     assert_eq!(stage.machines.calls("set_env"), [env]);
-    let policy = json!({ "workspace_id": workspace, "egress_allow": ["pypi.org"] });
+    let policy = json!({ "workspace_id": workspace, "egress_allow": ["example.org"] });
     assert_eq!(stage.machines.calls("network_policy"), [policy]);
     let end = json!({ "workspace_id": workspace, "lifetime_secs": 3600, "at_end": "destroy" });
     assert_eq!(stage.machines.calls("workspace_lifetime"), [end]);

@@ -101,7 +101,7 @@ impl MachineHost {
 
 /// Machine that an execution is given. One that asks for nothing is made when a call first needs it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct MachinePlan {
+pub(crate) struct AgentMachinePlan {
     /// Fields of `workspace_create`.
     pub(crate) request: JsonObject,
     /// Targets that it may reach beside those, as `network_policy` takes them.
@@ -114,7 +114,7 @@ pub(crate) struct MachinePlan {
     pub(crate) kept_secs: Option<u64>,
 }
 
-impl MachinePlan {
+impl AgentMachinePlan {
     /// Plans the machine of a manifest; `None` where nothing is asked of one.
     pub(super) fn of(
         spec: &AgentSpec,

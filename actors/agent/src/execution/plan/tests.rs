@@ -190,7 +190,7 @@ fn all_fields_that_nothing_obeys_are_named_at_once() {
 }
 
 /// What is asked of a machine by a spec, for these tools, or the fields that are refused.
-fn machine(spec: &Value, tools: &[NamedTool]) -> Result<Option<MachinePlan>, Vec<String>> {
+fn machine(spec: &Value, tools: &[NamedTool]) -> Result<Option<AgentMachinePlan>, Vec<String>> {
     let mut agent = json!({
         "apiVersion": "100monkeys.ai/v1", "kind": "Agent",
         "metadata": { "name": "a", "version": "1.0.0" },
