@@ -55,7 +55,7 @@ pub use models::{
 pub use network::{
     BadGroup, ByteStream, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network,
     NetworkGroup, NetworkMode, NetworkRequest, NetworkView, PortUrl, PortUrlRequest, PortUrls,
-    ReachPolicy, ReachRules, Transport, WorkspacePorts,
+    ProgramConnections, ReachPolicy, ReachRules, Transport, WorkspacePorts,
 };
 pub use people::{ConversationMode, People, UserOutcome};
 pub use sessions::{DefaultSize, KnownUsers, SessionToolsets, SizeBound, WorkspaceBounds};

@@ -291,6 +291,23 @@ pub trait WorkspacePorts: Send + Sync {
     async fn wake(&self, workspace: WorkspaceId, patience: Duration) -> Result<(), ToolError>;
 }
 
+/// Connections that programs in workspaces make to the daemon.
+#[async_trait]
+pub trait ProgramConnections: Send + Sync {
+    /// Takes the next connection to a port of 127.0.0.1 in a workspace of the caller's session, where its guest
+    /// listens for the daemon: from the first call on, and for ten minutes after the last. What connects while nobody
+    /// waits is queued there. The call's deadline and cancellation bound the waiting alone.
+    ///
+    /// # Errors
+    /// As [`WorkspacePorts::dial`]; `port_taken` when a program of the workspace listens there.
+    async fn accept(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+        port: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError>;
+}
+
 /// Request for a port's URL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortUrlRequest {

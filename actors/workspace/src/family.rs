@@ -7,7 +7,8 @@ use hivekeep_image::{ImageState, ImageStore, Remedy, RequirementPurpose, require
 use hivekeep_kernel::{Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo};
 use hivekeep_machine::doctor::doctor;
 use hivekeep_ports::{
-    CommandRunner, DefaultSize, ImagePresence, Tasks, WorkspaceFiles, WorkspacePorts,
+    CommandRunner, DefaultSize, ImagePresence, ProgramConnections, TaskOutputs, Tasks,
+    WorkspaceFiles, WorkspacePorts,
 };
 use hivekeep_runtime::{
     Daemon, Family, Finding, Host, Mounted,
@@ -31,9 +32,9 @@ use crate::{
 /// How long an ordered stop waits for machines to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`CommandRunner`], [`WorkspaceFiles`],
-/// [`WorkspacePorts`], [`ImagePresence`], [`DefaultSize`], [`hivekeep_ports::WorkspaceBounds`], [`HostUsers`] and
-/// [`DisksHandle`].
+/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`TaskOutputs`], [`CommandRunner`], [`WorkspaceFiles`],
+/// [`WorkspacePorts`], [`ProgramConnections`], [`ImagePresence`], [`DefaultSize`],
+/// [`hivekeep_ports::WorkspaceBounds`], [`HostUsers`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
 impl Family for WorkspaceFamily {
@@ -73,11 +74,14 @@ workspace_adopt takes it over.";
         daemon.ports.offer(Arc::new(DefaultSize(size)));
         let isolations = shared.drivers.iter().map(|driver| driver.isolation().as_str()).collect();
         daemon.ports.offer(Arc::new(lifecycle::create::bounds(&shared.options, isolations)));
-        daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
+        let tasks = Arc::new(TasksHandle::new(shared.clone()));
+        daemon.ports.offer::<dyn Tasks>(tasks.clone());
+        daemon.ports.offer::<dyn TaskOutputs>(tasks);
         let files = WorkspaceFilesHandle::new(shared.clone());
         daemon.ports.offer::<dyn WorkspaceFiles>(Arc::new(files));
-        let guest_ports = WorkspacePortsHandle::new(shared.clone());
-        daemon.ports.offer::<dyn WorkspacePorts>(Arc::new(guest_ports));
+        let guest_ports = Arc::new(WorkspacePortsHandle::new(shared.clone()));
+        daemon.ports.offer::<dyn WorkspacePorts>(guest_ports.clone());
+        daemon.ports.offer::<dyn ProgramConnections>(guest_ports);
         daemon.ports.offer::<dyn CommandRunner>(Arc::new(CommandsHandle::new(shared.clone())));
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
         daemon.ports.offer::<dyn ImagePresence>(Arc::new(ImagesHere(shared.images.clone())));

@@ -15,6 +15,7 @@ use crate::files::operation::FileOperations;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
 use crate::jobs::{JobsFolder, wait::OutputNews};
+use crate::listeners::PortListeners;
 use crate::session::outbox::Outbox;
 use crate::settings::AgentSettings;
 use crate::tasks::GuestTasks;
@@ -45,6 +46,7 @@ pub struct Agent {
     pub(crate) jobs: JobsFolder,
     pub(crate) news: OutputNews,
     pub(crate) watches: Watches,
+    pub(crate) listeners: PortListeners,
     pub(crate) tasks: GuestTasks,
     pub(crate) files: FileOperations,
     pub(crate) links: EventListeners,

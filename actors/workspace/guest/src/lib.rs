@@ -25,6 +25,7 @@ pub mod freeze;
 pub mod identity;
 pub mod init;
 pub mod jobs;
+mod listeners;
 pub mod network;
 pub mod reap;
 pub mod sandbox;

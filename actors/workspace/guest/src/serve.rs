@@ -79,6 +79,7 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::WatchRead(it) => FromGuest::WatchRead(watches::read(cx, it).await?),
         ToGuest::WatchEnd(it) => FromGuest::WatchEnd(watches::end(cx, &it)),
         ToGuest::OpenStream(it) => FromGuest::OpenStream(streams::open(cx, it).await?),
+        ToGuest::AcceptStream(it) => FromGuest::AcceptStream(streams::accept(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::stat(it).await?),
     })
 }

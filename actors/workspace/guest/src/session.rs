@@ -180,7 +180,7 @@ impl Calls {
         let request = decode::<ToGuest>(&frame.payload)
             .map_err(|error| GuestError::new(GuestCode::Unsupported, error.to_string()));
         let kind = match &request {
-            Ok(ToGuest::OpenStream(_)) => CallKind::Stream,
+            Ok(ToGuest::OpenStream(_) | ToGuest::AcceptStream(_)) => CallKind::Stream,
             _ => CallKind::Ordinary,
         };
         let request = self.admit(kind).and(request);

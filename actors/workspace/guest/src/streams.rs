@@ -1,4 +1,5 @@
-//! Streams to ports: the guest's half of a proxy's CONNECT.
+//! Streams between the host and programs of the guest: the guest's half of a proxy's CONNECT, and connections that
+//! are made to a port of the guest's daemon.
 //!
 //! ```text
 //!  inflow of the call ──► toward_port ──► socket        a copier each way; the slower side
@@ -10,7 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hivekeep_protocol::{GuestCode, GuestError, OpenStream, Stream, StreamClosed, limits};
+use hivekeep_protocol::{
+    AcceptStream, GuestCode, GuestError, OpenStream, Stream, StreamClosed, limits,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -33,12 +36,30 @@ pub async fn open(cx: &RequestContext, asked: OpenStream) -> Result<StreamClosed
     tokio::select! {
         biased;
         () = cx.cancel.cancelled() => Err(cancelled()),
-        closed = carry(cx, port) => closed,
+        closed = async { carry(cx, dial(port).await?, port).await } => closed,
     }
 }
 
-async fn carry(cx: &RequestContext, port: u16) -> Result<StreamClosed, GuestError> {
-    let mut socket = dial(port).await?;
+/// Answers [`AcceptStream`] when both directions of the connection that it took have ended.
+///
+/// # Errors
+/// `Invalid` for a port below the lowest; `PortTaken` when something else listens there; `Busy` with as many ports as
+/// there may be; `Io` when the connection breaks; `Cancelled`.
+pub async fn accept(cx: &RequestContext, asked: AcceptStream) -> Result<StreamClosed, GuestError> {
+    let port = asked.port;
+    let listening = cx.agent.listeners.listen(port)?;
+    tokio::select! {
+        biased;
+        () = cx.cancel.cancelled() => Err(cancelled()),
+        closed = async { carry(cx, listening.accept().await?, port).await } => closed,
+    }
+}
+
+async fn carry(
+    cx: &RequestContext,
+    mut socket: TcpStream,
+    port: u16,
+) -> Result<StreamClosed, GuestError> {
     cx.grant(limits::STREAM_WINDOW_BYTES).await?;
     let (mut from, mut to) = socket.split();
     // A port that reads no more may still have something to send, so a failure to write to it is reported

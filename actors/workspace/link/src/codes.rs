@@ -53,6 +53,11 @@ hivekeep_kernel::codes! {
         cause: "No program in the workspace listens on the port, on its loopback or on an address of its own, or it does not take the connection within ten seconds.",
         next: "Start the program, or look at what it listens on; a port below 65536 that it prints at its start is usual.",
     }
+    /// Something else listens on the port.
+    PORT_TAKEN = "port_taken" {
+        cause: "A program in the workspace listens on the port that the guest's daemon is to listen on.",
+        next: "End that program, or have it listen on another port.",
+    }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {
         cause: "The message names the system's error.",

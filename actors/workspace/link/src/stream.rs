@@ -1,4 +1,4 @@
-//! Byte stream to a port of the guest: one call as an `AsyncRead + AsyncWrite`, half-close kept.
+//! Byte stream to a port of the guest, or from a program of it: one call as an `AsyncRead + AsyncWrite`, half-close kept.
 //!
 //! Both halves are polled by the holder of the value, without a task in between. Buffers are bounded: by the
 //! granted window towards the host, and by two frames towards the guest.
@@ -11,7 +11,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use hivekeep_protocol::{FromGuest, OpenStream, Stream, ToGuest, limits::STREAM_CHUNK_BYTES};
+use hivekeep_protocol::{
+    AcceptStream, FromGuest, GuestRequest, OpenStream, Stream, StreamClosed,
+    limits::STREAM_CHUNK_BYTES,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -41,13 +44,36 @@ impl Link {
     /// # Errors
     /// See [`Link::ask`]; the guest's `PortClosed` when nothing takes connections there.
     pub async fn open_stream(&self, port: u16, wait: CallTerms) -> Result<GuestStream, LinkError> {
+        self.stream(OpenStream { port }, wait).await
+    }
+
+    /// Takes the next connection that a program of the guest makes to a port of 127.0.0.1, where the guest's
+    /// daemon listens for the host. `wait` bounds the waiting alone. Takes a place like [`Self::open_stream`], also
+    /// while it waits: a guest has as many connections as the host waits for.
+    ///
+    /// # Errors
+    /// See [`Link::ask`]; the guest's `PortTaken` when something else listens there, `Busy` for too many ports,
+    /// `Unsupported` from a guest of an older daemon.
+    pub async fn accept_stream(
+        &self,
+        port: u16,
+        wait: CallTerms,
+    ) -> Result<GuestStream, LinkError> {
+        self.stream(AcceptStream { port }, wait).await
+    }
+
+    async fn stream<R: GuestRequest<Reply = StreamClosed>>(
+        &self,
+        request: R,
+        wait: CallTerms,
+    ) -> Result<GuestStream, LinkError> {
         let core = self.core();
-        let request = ToGuest::OpenStream(OpenStream { port });
+        let request = request.into_wire();
         let mut call = core.open(request, Exchange::Stream, Slot::Stream, &wait).await?;
         match call.until(&wait, Inbox::opened).await? {
             None => Ok(GuestStream::new(call)),
             Some(refused) => {
-                core.typed::<OpenStream>(refused)?;
+                core.typed::<R>(refused)?;
                 // The guest cannot have ended a stream that is not open.
                 core.close(Violation::WrongReply.into());
                 Err(core.down_error())
@@ -56,7 +82,7 @@ impl Link {
     }
 }
 
-/// Stream to a port of a guest. A read that finds the connection broken fails and is no end of file.
+/// Stream to a port of a guest, or from a program in it. A read that finds the connection broken fails and is no end of file.
 ///
 /// Dropping it ends the connection at once, with whatever was written and not yet taken by the port:
 /// who wants that to arrive shuts down and reads to the end.
@@ -128,7 +154,7 @@ impl GuestStream {
 /// Error for a stream that the guest's reply has ended. A reply of another kind ends the link.
 fn ended_by(core: &Core, reply: &Reply, in_order: io::ErrorKind) -> io::Error {
     match reply {
-        Ok(FromGuest::OpenStream(_)) => in_order.into(),
+        Ok(FromGuest::OpenStream(_) | FromGuest::AcceptStream(_)) => in_order.into(),
         Ok(_) => {
             core.close(Violation::WrongReply.into());
             io::Error::new(io::ErrorKind::InvalidData, Violation::WrongReply)

@@ -55,9 +55,9 @@ pub use run::{
     Argv, Credential, ExecAsked, ExecAsking, Exit, RunCommand, RunCommandReply, Secret, Stream,
 };
 pub use system::{
-    Configure, Configured, FindUser, MountVolume, NetworkSet, OpenStream, Ping, Pong, Quiesce,
-    Quiesced, Reidentified, Reidentify, SetNetwork, Shutdown, ShuttingDown, StreamClosed, Thaw,
-    Thawed, Usage, UsageReport, UserFound, VolumeMounted,
+    AcceptStream, Configure, Configured, FindUser, MountVolume, NetworkSet, OpenStream, Ping, Pong,
+    Quiesce, Quiesced, Reidentified, Reidentify, SetNetwork, Shutdown, ShuttingDown, StreamClosed,
+    Thaw, Thawed, Usage, UsageReport, UserFound, VolumeMounted,
 };
 pub use tasks::{
     GuestTaskOutcome, GuestTaskResult, GuestTaskState, TaskAck, TaskAcked, TaskCancel,

@@ -28,6 +28,18 @@ pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// Maximum data payload of a stream, without the leading stream byte.
 pub const STREAM_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Lowest port that the guest's daemon listens on for its host.
+pub const MIN_LISTEN_PORT: u16 = 1024;
+
+/// Maximum number of ports that it listens on at once; one more is answered [`crate::GuestCode::Busy`].
+pub const MAX_LISTENERS: usize = 8;
+
+/// Connections to one of these ports that wait to be taken.
+pub const LISTEN_BACKLOG: u32 = 64;
+
+/// Time after which such a port is closed when the host takes no more connections from it.
+pub const LISTEN_IDLE_SECS: u64 = 10 * 60;
+
 /// Maximum time that the guest waits for a port to take a connection.
 pub const STREAM_DIAL_MS: u64 = 10_000;
 

@@ -122,6 +122,8 @@ requests! {
     ProcessStartHeld => JobStarted,
     /// Upload as a user.
     WriteFileAs => WriteFileReply,
+    /// Take a connection to a port.
+    AcceptStream => StreamClosed,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,
@@ -195,6 +197,8 @@ pub enum GuestCode {
     UnknownWatch,
     /// Nothing takes connections on the port.
     PortClosed,
+    /// Something else in the guest listens on the port.
+    PortTaken,
 }
 
 impl GuestError {

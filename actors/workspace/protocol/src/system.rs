@@ -250,9 +250,19 @@ pub struct OpenStream {
     pub port: u16,
 }
 
-/// Answer to [`OpenStream`], when both directions have ended in order.
+/// Takes the next connection that a program of the guest makes to a TCP port of 127.0.0.1. The guest's daemon
+/// listens there from the first such call on, until none has been open for [`crate::limits::LISTEN_IDLE_SECS`]: what
+/// connects while the host is away waits for it. As with [`OpenStream`], the first credit says that the
+/// stream is open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptStream {
+    /// Port, from [`crate::limits::MIN_LISTEN_PORT`].
+    pub port: u16,
+}
+
+/// Answer to [`OpenStream`] and [`AcceptStream`], when both directions have ended in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamClosed {
-    /// Number of bytes that came from the port and were sent to the host.
+    /// Number of bytes that came from the guest's end of the connection and were sent to the host.
     pub sent_bytes: u64,
 }

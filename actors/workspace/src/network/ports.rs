@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, SessionId, ToolError, WorkspaceId};
 use hivekeep_link::{CallTerms, Link, link_error};
-use hivekeep_ports::{ByteStream, WorkspacePorts};
+use hivekeep_ports::{ByteStream, ProgramConnections, WorkspacePorts};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{messages::GuestMsg, shared::Shared};
@@ -84,5 +84,20 @@ impl WorkspacePorts for WorkspacePortsHandle {
     async fn wake(&self, workspace: WorkspaceId, patience: Duration) -> Result<(), ToolError> {
         let cx = self.on_behalf_of_owner(workspace, patience).await?;
         self.link(&cx, workspace).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl ProgramConnections for WorkspacePortsHandle {
+    async fn accept(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+        port: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        let link = self.link(cx, workspace).await?;
+        let terms = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
+        let stream = link.accept_stream(port, terms).await.map_err(link_error)?;
+        Ok(Box::new(stream))
     }
 }

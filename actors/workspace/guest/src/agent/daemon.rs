@@ -106,6 +106,7 @@ impl Agent {
             jobs: JobsFolder::open(&settings)?,
             news: Default::default(),
             watches: Default::default(),
+            listeners: Default::default(),
             tasks: GuestTasks::new(&settings, &identity.boot_id, contain.clone()),
             null: std::fs::File::open("/dev/null")?,
             files: FileOperations::new()?,

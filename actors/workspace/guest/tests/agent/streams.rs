@@ -16,7 +16,10 @@ const MIB: usize = 1 << 20;
 type Carried = (DuplexStream, JoinHandle<Result<FromGuest, GuestError>>);
 
 async fn open(host: &Host, port: u16) -> Result<Carried, GuestError> {
-    let mut call = host.call(OpenStream { port }.into_wire()).await;
+    opened(host.call(OpenStream { port }.into_wire()).await).await
+}
+
+async fn opened(mut call: Call) -> Result<Carried, GuestError> {
     let first = call.next().await;
     if first.kind == FrameKind::Reply {
         return Err(decode::<Result<FromGuest, GuestError>>(&first.payload)
@@ -284,4 +287,95 @@ async fn a_host_that_sends_beyond_its_credit_or_behind_its_end_is_cut_off() {
         }
     }
     Host::to(&guest).await.ask(Ping { payload: vec![] }).await.expect("the daemon lives");
+}
+
+/// A port that nothing listens on.
+async fn free_port() -> u16 {
+    listening("127.0.0.1:0").await.0
+}
+
+async fn accepting(host: &Host, port: u16) -> Call {
+    host.call(AcceptStream { port }.into_wire()).await
+}
+
+/// Connects to the guest's daemon as a program does, once it listens.
+async fn program(port: u16) -> TcpStream {
+    let connecting = async {
+        loop {
+            match TcpStream::connect(("127.0.0.1", port)).await {
+                Ok(stream) => return stream,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, connecting).await.expect("it listens")
+}
+
+#[tokio::test]
+async fn connections_of_programs_are_taken_in_their_order_and_end_by_halves() {
+    let guest = Guest::start(Way::Subreaper);
+    let host = Host::to(&guest).await;
+    let port = free_port().await;
+    let mut waiting = Some(accepting(&host, port).await);
+    // The second waits until somebody takes it.
+    let mut programs = [program(port).await, program(port).await];
+    for program in &mut programs {
+        let call = match waiting.take() {
+            Some(call) => call,
+            None => accepting(&host, port).await,
+        };
+        let (mut stream, reply) = opened(call).await.expect("taken");
+        program.write_all(b"how much is it?").await.expect("written");
+        program.shutdown().await.expect("half-closed");
+        let mut question = String::new();
+        stream.read_to_string(&mut question).await.expect("read to the end");
+        stream.write_all(b"a penny").await.expect("the other half is open");
+        stream.shutdown().await.expect("half-closed");
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.expect("read to the end");
+        assert_eq!((&*question, &*answer), ("how much is it?", "a penny"));
+        let closed = FromGuest::AcceptStream(StreamClosed { sent_bytes: 15 });
+        assert_eq!(reply.await.expect("no panic"), Ok(closed));
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_connects_while_the_host_is_away_waits_for_it() {
+    let guest = Guest::start(Way::Subreaper);
+    let port = free_port().await;
+    let host = Host::to(&guest).await;
+    let waiting = accepting(&host, port).await;
+    let mut cut = program(port).await;
+    let carried = opened(waiting).await.expect("taken");
+    drop((carried, host));
+    // What was carried ends with the link; what comes afterwards waits.
+    ends(&mut cut).await;
+    let mut later = program(port).await;
+    later.write_all(b"hello").await.expect("written");
+    let host = Host::to(&guest).await;
+    let (mut stream, _reply) = opened(accepting(&host, port).await).await.expect("taken");
+    let mut read = [0; 5];
+    stream.read_exact(&mut read).await.expect("read");
+    assert_eq!(&read, b"hello");
+}
+
+#[tokio::test]
+async fn a_wait_for_a_connection_is_refused_bounded_and_cancelled() {
+    let guest = Guest::start(Way::Subreaper);
+    let host = Host::to(&guest).await;
+    let (taken, _others) = listening("127.0.0.1:0").await;
+    for (port, code) in [(taken, GuestCode::PortTaken), (80, GuestCode::Invalid)] {
+        let refused = opened(accepting(&host, port).await).await.expect_err("refused");
+        assert_eq!(refused.code, code);
+    }
+    let port = free_port().await;
+    let mut waiting = Vec::new();
+    for _ in 0..limits::MAX_STREAMS {
+        waiting.push(accepting(&host, port).await);
+    }
+    let mut more = accepting(&host, port).await;
+    assert_eq!(more.reply().await.expect_err("full").code, GuestCode::Busy);
+    let mut first = waiting.remove(0);
+    first.cancel().await;
+    assert_eq!(first.reply().await.expect_err("cancelled").code, GuestCode::Cancelled);
 }

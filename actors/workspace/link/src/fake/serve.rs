@@ -154,7 +154,7 @@ impl FakeGuest {
                 let request: ToGuest = decode(&payload).ok()?;
                 self.saw(Observation::Request(id, request.clone()));
                 let window = match request {
-                    ToGuest::OpenStream(_) => STREAM_WINDOW_BYTES,
+                    ToGuest::OpenStream(_) | ToGuest::AcceptStream(_) => STREAM_WINDOW_BYTES,
                     _ => INITIAL_CREDIT_BYTES,
                 };
                 let credit = Arc::new(Semaphore::new(window as usize));

@@ -30,7 +30,7 @@ fn reply(id: u32, reply: Result<FromGuest, GuestError>) -> Vec<u8> {
 
 fn echoing(request: &ToGuest) -> RequestBehaviour {
     match request {
-        ToGuest::OpenStream(_) => RequestBehaviour::Echo,
+        ToGuest::OpenStream(_) | ToGuest::AcceptStream(_) => RequestBehaviour::Echo,
         other => obliging(other),
     }
 }
@@ -100,6 +100,34 @@ async fn a_refused_port_is_the_guests_typed_error() {
     let refused = stream.unwrap_err();
     assert!(matches!(&refused, LinkError::Guest(error) if error.code == GuestCode::PortClosed));
     assert_eq!(crate::link_error(refused).code, "port_closed");
+}
+
+#[tokio::test]
+async fn a_connection_of_a_program_is_a_stream_of_the_same_kind() {
+    let (link, mut seen) = link_to(|request| match request {
+        ToGuest::AcceptStream(accept) if accept.port == 9_000 => RequestBehaviour::Stall,
+        other => echoing(other),
+    })
+    .await;
+    let mut stream = link.accept_stream(8_000, wait()).await.unwrap();
+    stream.write_all(b"asked").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, b"asked");
+    // Nobody connects: the wait is given up in the guest, too.
+    let brief = CallTerms::at_most(Duration::from_millis(20));
+    let late = link.accept_stream(9_000, brief).await;
+    assert!(matches!(late, Err(LinkError::Deadline(_))), "{late:?}");
+    cancel_seen(&mut seen).await;
+    assert!(link.is_up());
+}
+
+#[tokio::test]
+async fn a_guest_of_an_older_daemon_takes_no_connections_and_says_so() {
+    let (link, _seen) = link_to(obliging).await;
+    let refused = link.accept_stream(8_000, wait()).await.unwrap_err();
+    assert_eq!(crate::link_error(refused).code, "guest_unsupported");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, SessionId, User, WorkspaceId};
 use hivekeep_link::fake::RequestBehaviour;
-use hivekeep_ports::{ByteStream, NetworkMode, WorkspaceFiles, WorkspacePorts};
+use hivekeep_ports::{ByteStream, NetworkMode, ProgramConnections, WorkspaceFiles, WorkspacePorts};
 use hivekeep_protocol::{GuestCode, GuestError, ToGuest};
 use hivekeep_testkit::context;
 use serde_json::json;
@@ -20,6 +20,7 @@ use crate::{WorkspaceFilesHandle, WorkspacePortsHandle};
 fn script(request: &ToGuest) -> RequestBehaviour {
     match request {
         ToGuest::OpenStream(open) if open.port == 80 => RequestBehaviour::Echo,
+        ToGuest::AcceptStream(accept) if accept.port == 8_000 => RequestBehaviour::Echo,
         ToGuest::OpenStream(_) => {
             RequestBehaviour::Reply(Err(GuestError::new(GuestCode::PortClosed, "nothing")))
         }
@@ -54,6 +55,15 @@ async fn the_owner_reaches_ports_without_a_network_and_nobody_else_does() {
     let mut echo = String::new();
     stream.read_to_string(&mut echo).await.unwrap();
     assert_eq!(echo, "over the link");
+
+    let mut taken = ports.accept(&own, id, 8_000).await.unwrap();
+    taken.write_all(b"from a program").await.unwrap();
+    taken.shutdown().await.unwrap();
+    let mut echo = String::new();
+    taken.read_to_string(&mut echo).await.unwrap();
+    assert_eq!(echo, "from a program");
+    let others = ports.accept(&own_cx(SessionId::new()), id, 8_000).await;
+    assert_eq!(others.map(|_| ()).expect_err("refused").code, "not_owner");
 
     assert_eq!(refused(&ports, stage.session, id, 81).await, "port_closed");
     assert_eq!(refused(&ports, SessionId::new(), id, 80).await, "not_owner");
