@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hivekeep_ports::ModelRequest;
+use hivekeep_ports::{ModelRequest, RelayRequest};
 
 use crate::{
     ModelOptions, ModelProviderOptions,
     failure::{FailureKind, WireFailure},
     scripted::{self, Scripted},
-    transport::ModelTransport,
+    transport::{ModelTransport, RelaySink, RelayedAnswer},
     wire::{self, Sink, WireAsk, WireEnd, WireVectors},
 };
 
@@ -42,6 +42,22 @@ impl Backend {
             Self::Scripted(scripted) => {
                 let script = options.script.as_deref().unwrap_or(std::path::Path::new(""));
                 scripted.generate(script, ask.request, sink).await
+            }
+            Self::Unusable(why) => Err(unusable(why)),
+        }
+    }
+
+    /// Passes a program's request on, once.
+    pub(crate) async fn relay(
+        &self,
+        request: &RelayRequest,
+        sink: &mut RelaySink,
+    ) -> Result<RelayedAnswer, WireFailure> {
+        match self {
+            Self::Http(transport) => transport.relay(request, sink).await,
+            Self::Scripted(_) => {
+                let why = "a scripted provider speaks no API of its own";
+                Err(WireFailure::new(FailureKind::Unsupported, why))
             }
             Self::Unusable(why) => Err(unusable(why)),
         }

@@ -25,6 +25,7 @@ mod models;
 mod options;
 mod probes;
 mod provider;
+mod relay_meter;
 mod scripted;
 mod service;
 mod tools;

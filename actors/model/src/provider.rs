@@ -14,7 +14,7 @@ mod server;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Census, ChildEnd, Children, Context, Entity, Fault};
-use hivekeep_ports::{ModelDelta, ModelToolCall};
+use hivekeep_ports::{ModelDelta, ModelToolCall, RelayPiece, RelayRequest};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -27,6 +27,7 @@ pub(crate) use server::ServerState;
 use crate::{
     backend::{Backend, ModelQuestion},
     failure::{FailureKind, WireFailure},
+    transport::RelayedAnswer,
     wire::{WireEnd, WireVectors},
 };
 
@@ -41,7 +42,8 @@ pub(crate) struct AnsweredQuestion {
     pub(crate) lost: u32,
 }
 
-/// Work of a request, with the channels of its answer: a question to answer, or texts to embed.
+/// Work of a request, with the channels of its answer: a question to answer, texts to embed, or a program's
+/// request to pass on.
 pub(crate) enum Work {
     Question {
         question: Box<ModelQuestion>,
@@ -52,6 +54,12 @@ pub(crate) enum Work {
         model: String,
         texts: Vec<String>,
         reply: oneshot::Sender<Result<WireVectors, WireFailure>>,
+    },
+    Relay {
+        request: Box<RelayRequest>,
+        pieces: mpsc::Sender<RelayPiece>,
+        /// With the bytes that were handed on.
+        reply: oneshot::Sender<Result<(RelayedAnswer, usize), (WireFailure, usize)>>,
     },
 }
 
@@ -67,6 +75,7 @@ impl ProviderJob {
         match &self.work {
             Work::Question { deltas, reply, .. } => deltas.is_closed() || reply.is_closed(),
             Work::Texts { reply, .. } => reply.is_closed(),
+            Work::Relay { pieces, reply, .. } => pieces.is_closed() || reply.is_closed(),
         }
     }
 
@@ -76,6 +85,7 @@ impl ProviderJob {
         match self.work {
             Work::Question { reply, .. } => drop(reply.send(Err(failure))),
             Work::Texts { reply, .. } => drop(reply.send(Err(failure))),
+            Work::Relay { reply, .. } => drop(reply.send(Err((failure, 0)))),
         }
     }
 }

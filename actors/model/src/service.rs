@@ -6,6 +6,7 @@
 //!                        └── next ◀───┘
 //! ```
 
+mod relay;
 mod spend;
 
 use std::{sync::Arc, time::Duration};

@@ -7,6 +7,7 @@ mod fake;
 mod names;
 mod odd_answers;
 mod queues;
+mod relay;
 mod scores;
 mod stage;
 mod tools;

@@ -1,5 +1,7 @@
 //! Requests to a provider over HTTP: one attempt, bounded in time and size, cancelled by dropping it.
 
+mod relay;
+
 use std::time::Duration;
 
 use hivekeep_kernel::SecretString;
@@ -21,6 +23,8 @@ use crate::{
     failure::{FailureKind, WireFailure},
     wire::{Sink, Splitter, Wire, WireAsk, WireEnd, WireRequest, whole},
 };
+
+pub(crate) use relay::{RelaySink, RelayedAnswer, speaks};
 
 /// Largest body of an error that is read.
 const ERROR_BYTES: usize = 64 * 1024;

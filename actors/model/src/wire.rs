@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
 pub(crate) use frames::{Framing, Splitter};
+pub(crate) use gemini::segment;
 
 use crate::{
     ModelProviderKind,

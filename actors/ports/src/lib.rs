@@ -8,6 +8,8 @@ mod child_sessions;
 mod commands;
 mod executions;
 mod files;
+mod guest_http;
+mod model_relay;
 mod models;
 mod network;
 mod people;
@@ -43,9 +45,13 @@ pub use files::{
     PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places, WatchRequest, WorkspaceFiles,
     WorkspaceReadiness,
 };
+pub use guest_http::{GuestHttp, GuestHttpAnswer, GuestHttpHandler, GuestHttpRequest};
 pub use hivekeep_kernel::{
     ClientPrompt, FieldKind, FieldOption, FormField, Hold, Reservation, SessionQuotas, Standing,
     UserQuestion, UserReply, form_schema, form_takes,
+};
+pub use model_relay::{
+    ModelApi, ModelRelay, RELAY_PIECES_AHEAD, RelayEnd, RelayPiece, RelayRequest,
 };
 pub use models::{
     ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, LOST_MICRO_USD,

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use chrono::Utc;
 use hivekeep_kernel::Address;
+use hivekeep_ports::RelayRequest;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
@@ -14,6 +15,7 @@ use crate::{
     ModelProviderKind,
     backend::{Backend, ModelQuestion},
     failure::{FailureKind, WireFailure},
+    transport::{RelaySink, RelayedAnswer},
     wire::Sink,
 };
 
@@ -91,6 +93,25 @@ pub(super) async fn run(
             notice.tells(&embedded);
             let _the_asker_may_have_gone = reply.send(embedded);
         }
+        Work::Relay { request, pieces, mut reply } => {
+            let began = Instant::now();
+            let mut sink = RelaySink::new(pieces);
+            let relayed = tokio::select! {
+                relayed = relay(&shared, &backend, &request, &mut sink, deadline) => relayed,
+                () = reply.closed() => Err(WireFailure::cancelled()),
+            };
+            let told = match &relayed {
+                Ok(RelayedAnswer { refused: Some(failure), .. }) | Err(failure) => {
+                    Err(failure.clone())
+                }
+                Ok(_) => Ok(()),
+            };
+            notice.tells(&told);
+            notice.outcome.first_piece = sink.first.map(|first| first - began);
+            let bytes = sink.bytes;
+            let relayed = relayed.map(|answer| (answer, bytes)).map_err(|failure| (failure, bytes));
+            let _the_asker_may_have_gone = reply.send(relayed);
+        }
     }
 }
 
@@ -127,6 +148,21 @@ async fn ask(
             }
         }
     }
+}
+
+/// Passes a program's request on, once: the program repeats it.
+async fn relay(
+    shared: &ProviderShared,
+    backend: &Backend,
+    request: &RelayRequest,
+    sink: &mut RelaySink,
+    deadline: Instant,
+) -> Result<RelayedAnswer, WireFailure> {
+    let relayed = async {
+        server_ready(shared).await?;
+        backend.relay(request, sink).await
+    };
+    timeout_at(deadline, relayed).await.unwrap_or_else(|_| Err(too_late()))
 }
 
 async fn embed(

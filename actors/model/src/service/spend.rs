@@ -57,7 +57,11 @@ impl LanguageModels {
         self.reserve_tokens(session, candidate, source, (tokens(bytes), 0)).await
     }
 
-    async fn reserve_tokens(
+    /// Reserves what so many tokens may cost, read and written.
+    ///
+    /// # Errors
+    /// Same as [`Self::reserve`].
+    pub(super) async fn reserve_tokens(
         &self,
         session: SessionId,
         candidate: &Candidate,
@@ -146,6 +150,23 @@ pub(super) fn embedded(candidate: &Candidate, budget: &Budget, counted: Option<u
     }
 }
 
+/// Usage of an answer of so many bytes that was passed on, by the provider's counts as far as it gives them.
+pub(super) fn relayed(
+    candidate: &Candidate,
+    budget: &Budget,
+    (input, output): (Option<u64>, Option<u64>),
+    bytes: usize,
+) -> ModelUsage {
+    let input_tokens = input.unwrap_or(budget.input_tokens);
+    let output_tokens = output.unwrap_or_else(|| tokens(bytes));
+    ModelUsage {
+        input_tokens,
+        output_tokens,
+        estimated: input.is_none() || output.is_none(),
+        cost_micro_usd: cost(candidate, input_tokens, output_tokens),
+    }
+}
+
 pub(super) fn settled(usage: &ModelUsage) -> Settled {
     Settled {
         input_tokens: usage.input_tokens,
@@ -162,7 +183,8 @@ fn cost(candidate: &Candidate, input_tokens: u64, output_tokens: u64) -> Option<
     Some((input_tokens as f64 * read + output_tokens as f64 * write).ceil() as u64)
 }
 
-fn tokens(bytes: usize) -> u64 {
+/// Tokens of so many bytes, at most.
+pub(super) fn tokens(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(TOKEN_BYTES)
 }
 

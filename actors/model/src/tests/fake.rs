@@ -46,6 +46,7 @@ pub(super) struct Asked {
     pub(super) path: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Value,
+    pub(super) raw: String,
 }
 
 type Plays = Arc<dyn Fn(&Asked, usize) -> Play + Send + Sync>;
@@ -104,15 +105,23 @@ async fn answer(
     body: String,
 ) -> Response {
     let path = uri.to_string();
-    let asked =
-        Asked { method, path, headers, body: serde_json::from_str(&body).unwrap_or_default() };
+    let asked = Asked {
+        method,
+        path,
+        headers,
+        body: serde_json::from_str(&body).unwrap_or_default(),
+        raw: body,
+    };
     let nth = {
         let mut all = stage.asked.lock().expect("no panic");
         all.push(asked.clone());
         all.len() - 1
     };
+    let play = (stage.play)(&asked, nth);
+    let is_events = matches!(&play, Play::Pieces(all) | Play::Cut(all) | Play::Hang(all)
+        if all.first().is_some_and(|it| it.starts_with("data:") || it.starts_with("event:")));
     let pieces = |all: Vec<String>| stream::iter(all.into_iter().map(Ok::<_, std::io::Error>));
-    let body = match (stage.play)(&asked, nth) {
+    let body = match play {
         Play::Pieces(all) => Body::from_stream(pieces(all).then(async |piece| {
             tokio::time::sleep(Duration::from_millis(1)).await;
             piece
@@ -143,7 +152,8 @@ async fn answer(
                 .expect("valid");
         }
     };
-    Response::new(body)
+    let content_type = if is_events { "text/event-stream" } else { "application/json" };
+    Response::builder().header("content-type", content_type).body(body).expect("valid")
 }
 
 /// Pieces of an answer over OpenAI's wire, a word each.

@@ -80,7 +80,7 @@ impl Wire for Gemini {
 }
 
 /// A model's name as a part of a path.
-fn segment(model: &str) -> String {
+pub(crate) fn segment(model: &str) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
     utf8_percent_encode(model, RESERVED).to_string()
 }
