@@ -7,7 +7,8 @@ use std::{
 
 #[cfg(feature = "full")]
 use hivekeep_door_http_api::hub::{Hub, HubAsPort};
-use hivekeep_door_server::{DaemonServices, HttpDoor};
+use hivekeep_door_server::{DaemonServices, HttpDoor, http::guests::GuestHttpServer};
+use hivekeep_ports::GuestHttp;
 #[cfg(feature = "full")]
 use hivekeep_ports::{HubDoor, PersonPages};
 use tokio::time::Instant;
@@ -52,6 +53,7 @@ impl Doors {
             let door = hivekeep_door_mcp::http::open(core.clone(), end.clone()).await?;
             opened.push(Opened { name: "MCP over HTTP", told: &core.mcp_http, door });
         }
+        core.ports.offer::<dyn GuestHttp>(Arc::new(GuestHttpServer::new(&core)));
         let routes = control::routes(core.clone(), end.clone());
         #[cfg(feature = "full")]
         let routes = routes.merge(open_more(&core, &mut opened, &inside, &end).await?);

@@ -4,6 +4,7 @@
 pub mod body;
 pub mod caller;
 pub mod door;
+pub mod guests;
 pub mod hosts;
 pub mod links;
 pub mod server;
