@@ -34,6 +34,7 @@ pub mod pool;
 pub mod port_urls;
 pub mod prepare;
 pub mod processes;
+pub mod programs;
 pub mod repositories;
 pub mod resources;
 pub mod run;

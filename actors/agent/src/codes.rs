@@ -138,4 +138,24 @@ hivekeep_kernel::codes! {
         cause: "`spec.execution.iteration_timeout` or `spec.security.resources.timeout` is over; time without a running daemon does not count.",
         next: "Ask for less, or raise the bound that the message names.",
     }
+    /// There is no such program.
+    PROGRAM_UNKNOWN = "program_unknown" {
+        cause: "`spec.runtime.program` names a program that this daemon has no description of.",
+        next: "Name one that the message lists, or give `spec.runtime.command`.",
+    }
+    /// The model's provider does not speak what the program speaks.
+    PROGRAM_MODEL_UNFIT = "program_model_unfit" {
+        cause: "A program's requests are passed on as they are, so the provider has to be of that kind.",
+        next: "Name a model in `spec.runtime.model` whose provider is of the kind that the message names.",
+    }
+    /// The program of an agent did not succeed.
+    PROGRAM_FAILED = "program_failed" {
+        cause: "It exited with another status than 0, was ended, or could not be started.",
+        next: "`program_ended` of `aegis.task.logs` has its output.",
+    }
+    /// The answer to a program's request cannot be kept.
+    PROGRAM_ANSWER_UNREADABLE = "program_answer_unreadable" {
+        cause: "It is not text, though its API has JSON alone.",
+        next: "Look at the provider.",
+    }
 }

@@ -5,6 +5,8 @@
 //!                                  ▲                         │                                 │
 //!                                  └──── iteration failed ◀──┴── a bound, an answer of no use ◀┘
 //! ```
+//! An agent may be a program of others instead: it runs to its end in place of the turns ([`program`]).
+//!
 //! [`ExecutionState`] is moved by records alone, and says what is due. A turn whose answer is not recorded is asked
 //! again, for nothing of it was kept. A call is made once: where the daemon ended during one whose tool is not
 //! repeatable, that is its result. Calls go through the dispatcher in a session of the execution's own, which can do
@@ -19,8 +21,10 @@ mod judge;
 pub(crate) mod judging;
 pub(crate) mod place;
 pub(crate) mod plan;
+mod program;
 mod records;
 pub(crate) mod relatives;
+mod relayed;
 pub(crate) mod state;
 mod template;
 pub(crate) mod tree;
@@ -37,6 +41,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::{Layer, SessionId, ToolError, codes};
 use hivekeep_ports::{ChildSession, ChildSessions, Models};
 use hivekeep_runtime::{
+    Daemon,
     log::{Decision, LogError},
     runs::{Runs, WeakRuns},
     saga::{Saga, SagaHandle},
@@ -62,6 +67,8 @@ const CLOSING: Duration = Duration::from_secs(60);
 pub(crate) struct ExecutionShared {
     pub(crate) models: Arc<dyn Models>,
     pub(crate) children: Arc<dyn ChildSessions>,
+    /// Ports of families and doors behind this one, and the journal.
+    pub(crate) daemon: Daemon,
     pub(crate) tree: ExecutionTree,
     /// Longest wait for more budget.
     pub(crate) patience: TimeDelta,
@@ -93,6 +100,8 @@ pub(crate) enum ExecutionStep {
     Place,
     /// Begins an iteration.
     Prompt,
+    /// Runs a program to its end, in place of turns.
+    Program,
     /// Asks the model.
     Turn,
     /// Sets the calls of a turn aside in the budget.
@@ -170,9 +179,15 @@ impl Saga for ExecutionSaga {
     }
 
     /// A turn may be dropped: nothing of an answer is kept that is not whole. So may the making of a machine, which
-    /// is found by its name, and a wait for a judge.
+    /// is found by its name, and a wait for a judge. A program goes on in its machine.
     fn interruptible(step: ExecutionStep) -> bool {
-        matches!(step, ExecutionStep::Turn | ExecutionStep::Place | ExecutionStep::Ask(..))
+        matches!(
+            step,
+            ExecutionStep::Turn
+                | ExecutionStep::Program
+                | ExecutionStep::Place
+                | ExecutionStep::Ask(..)
+        )
     }
 
     async fn step(&self, step: ExecutionStep) -> Result<(), LogError> {
@@ -180,6 +195,7 @@ impl Saga for ExecutionSaga {
             ExecutionStep::Open => self.open().await,
             ExecutionStep::Place => self.place().await,
             ExecutionStep::Prompt => self.prompt().await,
+            ExecutionStep::Program => self.program().await,
             ExecutionStep::Turn => self.turn().await,
             ExecutionStep::Admit => self.admit().await,
             ExecutionStep::Call(key) => self.call(key).await,

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! agents                     the tools, and the registry of manifests
-//! executions ─ execution*    durable runs: turns of a model, and the calls that it asks for
+//! executions ─ execution*    durable runs: turns of a model, and the calls that it asks for; or a program of others
+//!                            in a machine, with a gateway to its model
 //! ```
 //! The texts are checked by `hivekeep-manifest` and kept by `hivekeep-manifest-registry`; runs are begun, kept and
 //! gone on with by [`hivekeep_runtime::runs`].
@@ -12,8 +13,10 @@
 pub mod codes;
 mod execution;
 mod files;
+mod gateway;
 mod generate;
 mod judges;
+mod programs;
 mod tasks;
 mod tools;
 

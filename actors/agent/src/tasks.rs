@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{AgentId, CallCx, ExecutionId, Layer, SessionId, ToolError, User, tools};
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_manifest_registry::RegistryCaller;
-use hivekeep_ports::ModelUse;
+use hivekeep_ports::{ModelRelay, ModelUse};
 use hivekeep_runtime::{
     runs::{RunCaller, RunStatus, SequencedEvent},
     saga::SagaView,
@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 
 pub(crate) use self::continuation::CONTINUE_FAMILY;
 use self::types::{
-    AgentEvent, AgentEvents, AgentLogs, AgentWait, BudgetRow, TaskCancel, TaskCancelled, TaskEvent,
-    TaskEvents, TaskExecute, TaskList, TaskLogs, TaskRemove, TaskRemoved, TaskRow, TaskStarted,
-    TaskState, TaskStatus, TaskWait, TasksListed,
+    AgentEvent, AgentEvents, AgentLogs, AgentWait, BudgetRow, ModelRequests, TaskCancel,
+    TaskCancelled, TaskEvent, TaskEvents, TaskExecute, TaskList, TaskLogs, TaskRemove, TaskRemoved,
+    TaskRow, TaskStarted, TaskState, TaskStatus, TaskWait, TasksListed,
 };
 use crate::{
     codes,
@@ -113,7 +113,12 @@ impl AgentService {
         let request = ExecutionRequest { host: self.host(&manifest.spec), ..request };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
         self.may_have(cx, plan.machine.as_ref())?;
-        let sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
+        let mut sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
+        if let Some(program) = &mut plan.program {
+            let relay = self.shared.daemon.ports.need::<dyn ModelRelay>()?;
+            program.choose(&sources, |provider, api| relay.speaks(provider, api))?;
+            sources.retain(|source| source.provider == program.provider);
+        }
         plan.budget = self.budget(caller, &plan.budget, &budget)?;
         if let Some(above) = &above {
             plan.budget = plan.budget.within(&time_left(above));
@@ -344,6 +349,7 @@ fn shown(view: &View, asks: &BTreeSet<SessionId>) -> TaskState {
         last_error: error.map(ToolError::to_text),
         error_code: error.map(|error| error.code.clone().into_owned()),
         tokens: state.tokens,
+        model_requests: ModelRequests::of(state),
         budget: budget(state),
         started_at: state.begun.at,
         ended_at: state.ended_at,

@@ -5,7 +5,9 @@ mod corpus;
 mod fakes;
 mod growth;
 mod judges;
+mod machine;
 pub(crate) mod machines;
+mod programs;
 mod relatives;
 mod talk;
 mod tasks;
@@ -26,6 +28,7 @@ use tokio::{sync::oneshot, time::Duration};
 
 use self::{
     fakes::{FakeChildren, FakeModels},
+    machine::FakeMachine,
     machines::{FakeMachines, bounds},
 };
 use crate::{AgentFamily, Options};
@@ -60,6 +63,7 @@ struct Stage {
     models: FakeModels,
     children: FakeChildren,
     machines: FakeMachines,
+    machine: FakeMachine,
 }
 
 impl Stage {
@@ -70,6 +74,8 @@ impl Stage {
         let (all_models, all_children) = (models.clone(), children.clone());
         let machines = FakeMachines::default();
         let all_machines = machines.clone();
+        let machine = FakeMachine::default();
+        let offered = machine.clone();
         let services = RigServices {
             sessions: Arc::new(users.allowed(User::Uid(1), "agents", 1)),
             tools: Arc::new(machines.clone()),
@@ -81,6 +87,7 @@ impl Stage {
                 ports.offer::<dyn WorkspaceFiles>(Arc::new(all_machines.clone()));
                 ports.offer(Arc::new(bounds()));
                 ports.offer(WaiterLimit::new(64, 64));
+                offered.offer(ports);
             }),
         };
         Self {
@@ -89,6 +96,7 @@ impl Stage {
             models,
             children,
             machines,
+            machine,
         }
     }
 

@@ -295,6 +295,7 @@ impl AgentService {
         let shared = Arc::new(ExecutionShared {
             models: daemon.ports.need::<dyn Models>()?,
             children: daemon.ports.need::<dyn ChildSessions>()?,
+            daemon: daemon.clone(),
             tree: ExecutionTree::default(),
             patience: TimeDelta::days(options.wait_days.into()),
             runs: OnceLock::new(),
@@ -334,6 +335,7 @@ impl AgentService {
         let image = spec.runtime.image.as_deref().zip(images);
         MachineHost {
             tools: named.collect(),
+            runs_program: spec.runtime.program.is_some() || spec.runtime.command.is_some(),
             bounds: self.ports.find::<WorkspaceBounds>(),
             has_image: image.is_some_and(|(image, here)| here.is_present(image) == Some(true)),
         }

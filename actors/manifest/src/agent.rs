@@ -3,6 +3,7 @@
 mod execution;
 mod rules;
 
+use hivekeep_ports::ModelApi;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +117,63 @@ pub struct AgentRuntime {
     /// Temperature of the model.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: Option<f64>,
+    /// Program that works in place of the model's turns: `claude`, `codex`, `gemini`, `opencode`, `pi` or `qwen`.
+    #[schemars(length(min = 1, max = 63))]
+    pub program: Option<String>,
+    /// Any other program, in place of `program`.
+    pub command: Option<AgentCommand>,
+}
+
+/// Program that works in place of the model's turns. In its arguments and variables stand `{prompt}`, `{model}`,
+/// `{url}` of the gateway to the model, and `{key}`, which is no key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCommand {
+    /// Program and arguments.
+    #[schemars(length(min = 1, max = 256))]
+    pub argv: Vec<String>,
+    /// How it tells its result. Default: `exit`.
+    pub protocol: Option<ProgramProtocol>,
+    /// API that it speaks to its model.
+    pub wire: ProgramWire,
+    /// Its variables.
+    pub env: Option<Labels>,
+}
+
+/// How a program tells its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProgramProtocol {
+    /// By its exit and what it writes.
+    Exit,
+    /// By the Agent Client Protocol over its input and output.
+    Acp,
+}
+
+/// API that a program speaks to its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProgramWire {
+    /// Chat completions of OpenAI.
+    Chat,
+    /// Responses of OpenAI.
+    Responses,
+    /// Messages of Anthropic.
+    Messages,
+    /// Contents of Google's Gemini.
+    Gemini,
+}
+
+impl ProgramWire {
+    /// The API, as the daemon's relay knows it.
+    pub fn api(self) -> ModelApi {
+        match self {
+            Self::Chat => ModelApi::Chat,
+            Self::Responses => ModelApi::Responses,
+            Self::Messages => ModelApi::Messages,
+            Self::Gemini => ModelApi::Gemini,
+        }
+    }
 }
 
 /// Isolation of an agent.

@@ -100,6 +100,13 @@ pub trait ModelRelay: Send + Sync {
     /// Whether a provider speaks an API.
     fn speaks(&self, provider: &str, api: ModelApi) -> bool;
 
+    /// Most that a request may come to: the estimate that its budget is reserved by. Without a cost where the model has
+    /// no price.
+    ///
+    /// # Errors
+    /// As [`Self::relay`], of what is known before the provider is asked.
+    fn worst_case(&self, request: &RelayRequest) -> Result<ModelUsage, ToolError>;
+
     /// Asks a provider once, and gives its answer piece by piece, a refusal too. What it costs is reserved before and
     /// settled afterwards, whether or not anybody waits. Nobody reading the pieces cancels the request.
     ///

@@ -9,8 +9,9 @@ use crate::{
     scenes::{
         browser, e2b, e2b_crash, escapes, examples,
         guides::{self, Where},
-        http_api, hub, image, knowledge, life, places, port_urls, prepare, repositories, rows,
-        snapshots, team, team_cards, team_storm, team_watch, two_users, upgrade, volumes, waiting,
+        http_api, hub, image, knowledge, life, places, port_urls, prepare, programs, repositories,
+        rows, snapshots, team, team_cards, team_storm, team_watch, two_users, upgrade, volumes,
+        waiting,
     },
     share::When::{Each, Night, Share, Step},
 };
@@ -223,6 +224,13 @@ fn of_doors(table: &mut Table) {
         |kind| House::open_with(kind, port_urls::CONFIG),
         "a_port_has_a_url_and_its_owner_says_who_gets_in",
         port_urls::a_port_has_a_url_and_its_owner_says_who_gets_in,
+    );
+    table.on_house(
+        Each,
+        &[],
+        House::open,
+        "a_program_without_a_network_asks_through_the_daemon_and_outlives_it",
+        programs::a_program_without_a_network_asks_through_the_daemon_and_outlives_it,
     );
     table.on_house(
         Each,

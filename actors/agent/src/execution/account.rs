@@ -360,6 +360,16 @@ impl ExecutionAccount {
         self.took(read);
     }
 
+    /// Counts an amount of a request of its program.
+    pub(crate) fn charge(&mut self, amount: &BudgetAmounts) {
+        self.used = std::mem::take(&mut self.used).plus(amount);
+    }
+
+    /// Gives back an amount that was counted.
+    pub(crate) fn credit(&mut self, amount: &BudgetAmounts) {
+        self.used = std::mem::take(&mut self.used).minus(amount);
+    }
+
     /// Follows a change; `None` for one that cannot be.
     pub(crate) fn follow(
         &mut self,

@@ -26,6 +26,26 @@ pub(super) fn event(record: &Record) -> RunEvent {
             });
             called(at, result)
         }
+        Record::ModelAsked { request, model, bytes, wanted, .. } => (
+            "llm_request_sent",
+            json!({ "request": request, "model": model, "bytes": bytes, "wanted": wanted }),
+        ),
+        Record::ModelAnswered { turn, answer, .. } => {
+            let mut payload = json!(turn);
+            payload["bytes"] = json!(answer.body.len());
+            ("llm_interaction", payload)
+        }
+        Record::ModelFailed { request, status, error, .. } => {
+            ("llm_request_failed", json!({ "request": request, "status": status, "error": error }))
+        }
+        Record::ModelReplayed { request, .. } => {
+            ("llm_answer_repeated", json!({ "request": request }))
+        }
+        Record::ProgramEnded { iteration, end, .. } => {
+            let mut payload = json!(end);
+            payload["iteration"] = json!(iteration + 1);
+            ("program_ended", payload)
+        }
         Record::IterationFailed { iteration, error, .. } => {
             ("iteration_failed", json!({ "iteration": iteration + 1, "error": error }))
         }
@@ -53,6 +73,7 @@ fn started(begun: &ExecutionBegun) -> Value {
     let mut payload = json!({
         "agent_id": plan.agent_id, "agent": plan.agent, "version": plan.version,
         "intent": plan.intent, "input": plan.input, "model": plan.model, "tools": plan.tools,
+        "program": plan.program.as_ref().map(|program| &program.name),
     });
     if let Some(parent) = begun.parent {
         payload["parent"] = json!(parent);

@@ -11,7 +11,10 @@ use std::{
 
 use hivekeep_kernel::{AgentId, Layer, ToolError};
 use hivekeep_manifest::{
-    agent::{AgentExecution, AgentManifest, AgentSecurity, AgentSpec, ContextItem, ExecutionMode},
+    agent::{
+        AgentExecution, AgentManifest, AgentRuntime, AgentSecurity, AgentSpec, ContextItem,
+        ExecutionMode, ProgramProtocol,
+    },
     common::{JsonObject, TimeSpan},
 };
 use hivekeep_runtime::json_schema::{ValidationError, validator};
@@ -23,7 +26,7 @@ use super::{
     template::{self, TemplateValue},
     validation::{self, ValidationPlan},
 };
-use crate::{Options, codes};
+use crate::{Options, codes, programs::ProgramPlan};
 pub(crate) use machine::{AgentMachinePlan, MachineHost};
 
 /// Iterations of an agent of the mode `iterative` that names no number.
@@ -66,6 +69,9 @@ pub(crate) struct ExecutionPlan {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) judges: BTreeMap<String, JudgePlan>,
     pub(crate) limits: ExecutionLimits,
+    /// Program that runs in place of turns.
+    #[serde(default)]
+    pub(crate) program: Option<ProgramPlan>,
     #[serde(default)]
     pub(crate) budget: BudgetAmounts,
     /// Machine that the manifest asks for; without one it is made when a call needs it.
@@ -107,7 +113,7 @@ impl ExecutionPlan {
     /// Plans an execution of a manifest. Judges are added by whoever finds them.
     ///
     /// # Errors
-    /// `agent_field_unsupported`, `input_invalid`, `agent_prompt_invalid`.
+    /// `agent_field_unsupported`, `input_invalid`, `agent_prompt_invalid`, `program_unknown`.
     pub(crate) fn of(
         agent_id: AgentId,
         manifest: AgentManifest,
@@ -141,6 +147,7 @@ impl ExecutionPlan {
             return Err(unsupported(&refused));
         }
         let AgentManifest { metadata, spec, .. } = manifest;
+        let program = ProgramPlan::of(&spec.runtime)?;
         let constant = spec.task.input_data.unwrap_or_default();
         let input = checked_input(constant, spec.input_schema.as_ref(), request.input)?;
         let texts = spec.context.into_iter().flatten().filter_map(|item| match item {
@@ -171,6 +178,7 @@ impl ExecutionPlan {
             temperature: spec.runtime.temperature,
             tools: spec.tools.into_iter().flatten().collect(),
             security_context: spec.security_context,
+            program,
             machine,
         })
     }
@@ -178,13 +186,14 @@ impl ExecutionPlan {
     /// The same as a chat. Each message has an iteration, and its time; the chat itself has as long as people take.
     ///
     /// # Errors
-    /// `agent_field_unsupported` for validators of an output: a chat has none.
+    /// `agent_field_unsupported` for validators of an output, and for programs.
     fn into_chat(self, name: String) -> Result<Self, ToolError> {
-        if !self.validation.output.is_empty() {
-            let mut refused = RefusedFields::default();
-            let instead =
-                "no output of a chat is judged: remove it, or run the agent without `chat`";
-            refused.add(true, "execution.validation", instead);
+        let mut refused = RefusedFields::default();
+        let instead = "no output of a chat is judged: remove it, or run the agent without `chat`";
+        refused.add(!self.validation.output.is_empty(), "execution.validation", instead);
+        let instead = "a program reads no messages: run the agent without `chat`";
+        refused.add(self.program.is_some(), "runtime", instead);
+        if !refused.0.is_empty() {
             return Err(unsupported(&refused));
         }
         let limits = ExecutionLimits { iterations: usize::MAX, whole_ms: u64::MAX, ..self.limits };
@@ -342,7 +351,7 @@ impl RefusedFields {
 fn refused(spec: &AgentSpec) -> RefusedFields {
     let AgentSpec {
         // Obeyed, these by the machine.
-        runtime: _,
+        runtime,
         security: _,
         env: _,
         volumes: _,
@@ -361,6 +370,16 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
         builtin_dispatchers,
     } = spec;
     let mut refused = RefusedFields::default();
+    refuse_of_runtime(runtime, &mut refused);
+    let is_program = runtime.program.is_some() || runtime.command.is_some();
+    let instead = "a program has its own tools, and none of ours yet: remove it";
+    let offered = is_program && tools.as_ref().is_some_and(|tools| !tools.is_empty());
+    refused.add(offered, "tools", instead);
+    let judged =
+        |set: fn(&AgentExecution) -> bool| is_program && execution.as_ref().is_some_and(set);
+    let instead = "what a program does and says is not judged yet: remove it";
+    refused.add(judged(|it| it.validation.is_some()), "execution.validation", instead);
+    refused.add(judged(|it| it.tool_validation.is_some()), "execution.tool_validation", instead);
     for (index, item) in context.iter().flatten().enumerate() {
         let fetched = !matches!(item, ContextItem::Text { .. });
         let instead = "write the text itself, or name a tool in `tools` that reads it";
@@ -377,6 +396,27 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
     let instead = "the operator's list of programs holds (`command`): remove it";
     refused.add(builtin_dispatchers.is_some(), "builtin_dispatchers", instead);
     refused
+}
+
+fn refuse_of_runtime(runtime: &AgentRuntime, refused: &mut RefusedFields) {
+    let AgentRuntime {
+        // Obeyed by the machine, or it says what an agent is written for.
+        language: _,
+        version: _,
+        image: _,
+        image_pull_policy: _,
+        isolation: _,
+        model: _,
+        temperature,
+        program,
+        command,
+    } = runtime;
+    let is_program = program.is_some() || command.is_some();
+    let instead = "the program decides on it: remove it";
+    refused.add(is_program && temperature.is_some(), "runtime.temperature", instead);
+    let acp = command.as_ref().is_some_and(|it| it.protocol == Some(ProgramProtocol::Acp));
+    let instead = "write `exit`: the program's exit and output are its result";
+    refused.add(acp, "runtime.command.protocol", instead);
 }
 
 fn refuse_of_execution(

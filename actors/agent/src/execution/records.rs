@@ -7,7 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    account::AccountChange, judging::JudgingRecord, place::KeptWorkspaces, plan::ExecutionPlan,
+    account::{AccountChange, BudgetAmounts},
+    judging::JudgingRecord,
+    place::KeptWorkspaces,
+    plan::ExecutionPlan,
+    program::ProgramEnd,
+    relayed::{KeptAnswer, RelayedTurn},
     validation::RanCommand,
 };
 
@@ -167,6 +172,42 @@ pub(crate) enum Record {
         result: CallEnd,
         at: DateTime<Utc>,
     },
+    /// A program's request is about to be sent to a model.
+    ModelAsked {
+        /// Hash of its method, target and body.
+        request: String,
+        model: String,
+        /// Size of the body.
+        bytes: usize,
+        /// Amounts that it may come to.
+        #[serde(default)]
+        wanted: BudgetAmounts,
+        at: DateTime<Utc>,
+    },
+    /// A model has answered a program, whole.
+    ModelAnswered {
+        turn: RelayedTurn,
+        answer: Box<KeptAnswer>,
+        at: DateTime<Utc>,
+    },
+    /// A program's request has no whole answer: the provider refused it with a status, or it failed.
+    ModelFailed {
+        request: String,
+        status: Option<u16>,
+        error: Option<Box<ToolError>>,
+        at: DateTime<Utc>,
+    },
+    /// A program has had a recorded answer again.
+    ModelReplayed {
+        request: String,
+        at: DateTime<Utc>,
+    },
+    /// The program of an iteration has ended.
+    ProgramEnded {
+        iteration: usize,
+        end: Box<ProgramEnd>,
+        at: DateTime<Utc>,
+    },
     /// An iteration has failed; another may follow.
     IterationFailed {
         iteration: usize,
@@ -211,6 +252,11 @@ impl Record {
             | Self::Prompted { at, .. }
             | Self::Answered { at, .. }
             | Self::Called { at, .. }
+            | Self::ModelAsked { at, .. }
+            | Self::ModelAnswered { at, .. }
+            | Self::ModelFailed { at, .. }
+            | Self::ModelReplayed { at, .. }
+            | Self::ProgramEnded { at, .. }
             | Self::IterationFailed { at, .. }
             | Self::Judging { at, .. }
             | Self::Ended { at, .. }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! begun ─▶ opened ─▶ [placed] ─▶ ( prompted ─▶ ( answered ─▶ called* )* ─▶ iteration failed )* ─▶ ended ─▶ closed
+//!                                             └▶ ( model asked ─▶ model answered )* ─▶ program ended
 //!                                          cancelled, at any time before the end ─────▶ closed
 //! answered ─▶ ( ( judge asked ─▶ judge ended )* ─▶ validated )* ─▶ called, ended or failed
 //! ```
@@ -23,11 +24,13 @@ pub(crate) use super::records::{
     AskedCall, CallEnd, CallKey, CalledTool, ExecutionBegun, ExecutionEnd, Record, TurnAnswer,
     TurnStop,
 };
+pub(crate) use super::relayed::{KeptAnswer, RelayedRequests, RelayedTurn};
 use super::{
     ExecutionStep,
     account::{BudgetAmounts, BudgetKind, ExecutionAccount},
     events,
     judging::JudgingState,
+    program::ProgramEnd,
     validation::ValidationPlan,
 };
 use crate::codes;
@@ -75,6 +78,8 @@ pub(crate) struct Iteration {
     /// Number of messages that had come before it.
     pub(crate) messages: usize,
     pub(crate) turns: Vec<Turn>,
+    /// End of its program, where one runs in place of turns.
+    pub(crate) program: Option<Arc<ProgramEnd>>,
     pub(crate) error: Option<Arc<ToolError>>,
 }
 
@@ -91,6 +96,8 @@ pub(crate) struct ExecutionState {
     pub(crate) judging: Arc<JudgingState>,
     /// Tokens of all turns.
     pub(crate) tokens: u64,
+    /// Requests of its programs to their model.
+    pub(crate) relayed: RelayedRequests,
     /// Text of the last answer.
     pub(crate) said: Option<Arc<str>>,
     pub(crate) end: Option<Arc<ExecutionEnd>>,
@@ -164,6 +171,10 @@ impl ExecutionState {
             return vec![ExecutionStep::Prompt];
         }
         let Some(iteration) = self.iteration() else { return vec![ExecutionStep::Prompt] };
+        if self.begun.plan.program.is_some() {
+            let over = iteration.program.is_some();
+            return vec![if over { ExecutionStep::Conclude } else { ExecutionStep::Program }];
+        }
         let at = (self.iterations.len() - 1, iteration.turns.len().saturating_sub(1));
         let calls = iteration.turns.last().map(Turn::due).unwrap_or_default();
         match self.conclusion() {
@@ -218,6 +229,9 @@ impl ExecutionState {
     /// Consequence of the last turn when all of its calls have ended; `None` for another turn.
     pub(crate) fn conclusion(&self) -> Option<Conclusion> {
         let (iteration, limits) = (self.iteration()?, &self.begun.plan.limits);
+        if let Some(program) = &self.begun.plan.program {
+            return iteration.program.as_ref().map(|end| end.conclusion(&program.name));
+        }
         let last = iteration.turns.last()?;
         let fails = |code, message: String, next: &str| {
             Some(Conclusion::Fails(ToolError::new(Layer::Actor, code, message).next(next)))
@@ -282,8 +296,10 @@ impl ExecutionState {
                 let next = next && *iteration == self.iterations.len();
                 let (prompt, messages) = (text.as_str().into(), self.account.messages.len());
                 let turns = Vec::new();
-                let begun = Iteration { prompt, at: *at, messages, turns, error: None };
+                let (program, error) = (None, None);
+                let begun = Iteration { prompt, at: *at, messages, turns, program, error };
                 next.then(|| self.iterations.push(Arc::new(begun)))?;
+                self.relayed.begin_iteration();
             }
             Record::Answered { iteration, turn, answer, .. } => {
                 let (current, now) = self.current()?;
@@ -301,6 +317,19 @@ impl ExecutionState {
                 let iteration = Arc::make_mut(self.iterations.get_mut(*iteration)?);
                 let place = iteration.turns.get_mut(*turn)?.results.get_mut(*call)?;
                 place.is_none().then(|| *place = Some(Arc::new(result.clone())))?;
+            }
+            Record::ModelAsked { .. }
+            | Record::ModelAnswered { .. }
+            | Record::ModelFailed { .. }
+            | Record::ModelReplayed { .. } => {
+                let used = self.relayed.follow(record, Arc::make_mut(&mut self.account));
+                self.tokens = self.tokens.saturating_add(used);
+            }
+            Record::ProgramEnded { iteration, end, .. } if !over => {
+                let (current, now) = self.current()?;
+                let end = Arc::new((**end).clone());
+                (current == *iteration).then(|| now.program = Some(end.clone()))?;
+                self.said = Some(end.output.as_str().into());
             }
             Record::IterationFailed { iteration, error, .. } if !over => {
                 let chats = self.begun.plan.chat.is_some();
@@ -327,6 +356,7 @@ impl ExecutionState {
             }
             // Steps that an end overtook.
             Record::Prompted { .. }
+            | Record::ProgramEnded { .. }
             | Record::IterationFailed { .. }
             | Record::Ended { .. }
             | Record::Cancelled { .. } => {}
@@ -356,6 +386,7 @@ impl Sourced for ExecutionState {
                 iterations: Vec::new(),
                 judging: Arc::default(),
                 tokens: 0,
+                relayed: RelayedRequests::default(),
                 said: None,
                 end: None,
                 ended_at: None,
@@ -446,14 +477,15 @@ impl RunState for ExecutionState {
 
     fn rest(&mut self) {
         for iteration in &mut self.iterations {
-            let Iteration { prompt, turns, .. } = Arc::make_mut(iteration);
-            (*prompt, *turns) = (Arc::from(""), Vec::new());
+            let Iteration { prompt, turns, program, .. } = Arc::make_mut(iteration);
+            (*prompt, *turns, *program) = (Arc::from(""), Vec::new(), None);
         }
+        self.relayed.rest();
         Arc::make_mut(&mut self.account).messages = Vec::new();
         let plan = &mut Arc::make_mut(&mut self.begun).plan;
-        (plan.template, plan.context) = (None, Vec::new());
         (plan.validation, plan.judges) = (ValidationPlan::default(), BTreeMap::new());
         self.judging = Arc::default();
+        (plan.template, plan.context, plan.program) = (None, Vec::new(), None);
         (plan.input, plan.instruction) = (JsonObject::new(), String::new());
         if let Some(intent) = &mut plan.intent {
             intent.truncate(intent.floor_char_boundary(SUMMARY_BYTES));

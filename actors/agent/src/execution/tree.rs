@@ -7,9 +7,10 @@ use std::{
     sync::Mutex,
 };
 
-use hivekeep_kernel::{ExecutionId, SessionId, lock};
+use hivekeep_kernel::{ExecutionId, Layer, SessionId, ToolError, lock};
 
 use super::account::{BudgetAmounts, BudgetKind, ExecutionAccount};
+use crate::codes;
 
 /// Most executions, one above the other: a session has no more above it either.
 pub(crate) const MAX_DEPTH: usize = 3;
@@ -44,6 +45,17 @@ pub(crate) struct ExecutionTree(Mutex<TreeNodes>);
 struct TreeNodes {
     nodes: BTreeMap<ExecutionId, TreeNode>,
     sessions: HashMap<SessionId, ExecutionId>,
+}
+
+impl BudgetShortage {
+    /// Error of work that does not wait for more.
+    pub(crate) fn exhausted(&self) -> ToolError {
+        let Self { kind, used, wanted, limit, .. } = self;
+        let kind = kind.word();
+        let message = format!("{used} of {limit} {kind} were used, and {wanted} more are wanted");
+        ToolError::new(Layer::Quota, codes::BUDGET_EXHAUSTED, message)
+            .next("run the agent again with a larger budget")
+    }
 }
 
 impl TreeNodes {

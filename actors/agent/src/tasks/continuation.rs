@@ -123,6 +123,10 @@ fn said(
     message: ExecutionMessage,
     at: DateTime<Utc>,
 ) -> Result<Record, ToolError> {
+    if state.begun.plan.program.is_some() {
+        let message = "a program reads no messages";
+        return Err(ToolError::invalid(message).next("leave `message` out"));
+    }
     if state.account.unread() >= MOST_UNREAD {
         let message = format!("{MOST_UNREAD} messages wait to be read");
         return Err(ToolError::new(Layer::Actor, hivekeep_kernel::codes::BUSY, message)

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::execution::state::{ExecutionState, RelayedRequests};
+
 /// Longest wait.
 const MAX_WAIT_SECS: u64 = 3_600;
 /// Most events of one page.
@@ -61,6 +63,25 @@ pub(super) struct TaskStatus {
     pub(super) execution_id: String,
 }
 
+/// Requests of a program to its model.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ModelRequests {
+    /// Requests that were sent to the provider.
+    asked: u64,
+    /// Requests that came again byte for byte, and had the recorded answer.
+    answered_from_record: u64,
+    /// Requests that were sent again because their answer had been cut.
+    cut: u64,
+}
+
+impl ModelRequests {
+    /// Requests of an execution; `None` for one that has none.
+    pub(super) fn of(state: &ExecutionState) -> Option<Self> {
+        let RelayedRequests { asked, replayed, cut, .. } = state.relayed;
+        (asked + replayed > 0).then_some(Self { asked, answered_from_record: replayed, cut })
+    }
+}
+
 /// State of an execution.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct TaskState {
@@ -87,6 +108,9 @@ pub(super) struct TaskState {
     /// Bounds of its budget, and what is used of each by it and by the executions that it began and that ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) budget: Vec<BudgetRow>,
+    /// Requests of its program to a model, for an agent that is a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) model_requests: Option<ModelRequests>,
     /// Time at which it was begun.
     pub(super) started_at: DateTime<Utc>,
     /// Time at which it ended.

@@ -53,7 +53,11 @@ pub(crate) fn check(agent: &AgentManifest, problems: &mut ProblemList<'_>) {
 }
 
 fn check_runtime(runtime: &AgentRuntime, at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    let AgentRuntime { language, version, image, .. } = runtime;
+    let AgentRuntime { language, version, image, program, command, .. } = runtime;
+    if program.is_some() && command.is_some() {
+        let message = "stands in place of `program`: remove one of them";
+        problems.add_key(&at.join("command"), message);
+    }
     match (language, version, image) {
         (None, None, Some(_)) | (Some(_), Some(_), None) => {}
         (None, None, None) => problems.add(at, "needs `language` and `version`, or `image`"),

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_ports::{
-    ModelApi, ModelRelay, ModelSource, ModelUse, RelayEnd, RelayPiece, RelayRequest,
+    ModelApi, ModelRelay, ModelSource, ModelUsage, ModelUse, RelayEnd, RelayPiece, RelayRequest,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,29 +26,17 @@ impl ModelRelay for LanguageModels {
         provider.is_some_and(|provider| speaks(provider.options.kind, api))
     }
 
+    fn worst_case(&self, request: &RelayRequest) -> Result<ModelUsage, ToolError> {
+        let candidate = self.relayed_to(request)?;
+        Ok(spend::worst_relayed(&candidate, worst_tokens(&candidate, request)))
+    }
+
     async fn relay(
         &self,
         mut request: RelayRequest,
         pieces: mpsc::Sender<RelayPiece>,
     ) -> Result<(ModelSource, RelayEnd), ToolError> {
-        let generates = ModelUse::Generate;
-        let candidate = self.catalogue.named(&request.provider, &request.model, generates)?;
-        let (provider, api) = (&request.provider, request.api.word());
-        if !self.speaks(provider, request.api) {
-            let message = format!("`{provider}` does not speak the API `{api}`");
-            return Err(ToolError::new(Layer::Actor, codes::LLM_UNSUPPORTED, message)
-                .next("use a provider of that kind"));
-        }
-        let model = candidate.provider.options.models.get(&candidate.model);
-        let most = model.and_then(|model| model.max_output_tokens).map(u64::from);
-        if let (Some(asked), Some(most)) = (request.max_tokens, most)
-            && asked > most
-        {
-            let message = format!("{asked} tokens are asked for, {most} are allowed");
-            return Err(ToolError::invalid(message)
-                .next("the operator raises `max_output_tokens` of the model"));
-        }
-        request.max_tokens = request.max_tokens.or(most);
+        let candidate = self.relayed_to(&request)?;
         request.deadline = self.deadline(request.deadline);
         let models = self.clone();
         let (end, answer) = oneshot::channel();
@@ -62,7 +50,39 @@ impl ModelRelay for LanguageModels {
     }
 }
 
+/// Tokens that a request may read and write.
+fn worst_tokens(candidate: &Candidate, request: &RelayRequest) -> (u64, u64) {
+    let most = request.max_tokens.or(most_tokens(candidate)).unwrap_or(UNBOUNDED_TOKENS);
+    (spend::tokens(request.body.len()), most)
+}
+
+/// Bound of an answer in the model's options.
+fn most_tokens(candidate: &Candidate) -> Option<u64> {
+    let model = candidate.provider.options.models.get(&candidate.model)?;
+    model.max_output_tokens.map(u64::from)
+}
+
 impl LanguageModels {
+    /// Model that a request is for, if it may be asked so.
+    fn relayed_to(&self, request: &RelayRequest) -> Result<Candidate, ToolError> {
+        let generates = ModelUse::Generate;
+        let candidate = self.catalogue.named(&request.provider, &request.model, generates)?;
+        let (provider, api) = (&request.provider, request.api.word());
+        if !self.speaks(provider, request.api) {
+            let message = format!("`{provider}` does not speak the API `{api}`");
+            return Err(ToolError::new(Layer::Actor, codes::LLM_UNSUPPORTED, message)
+                .next("use a provider of that kind"));
+        }
+        match (request.max_tokens, most_tokens(&candidate)) {
+            (Some(asked), Some(most)) if asked > most => {
+                let message = format!("{asked} tokens are asked for, {most} are allowed");
+                Err(ToolError::invalid(message)
+                    .next("the operator raises `max_output_tokens` of the model"))
+            }
+            _ => Ok(candidate),
+        }
+    }
+
     async fn relay_by(
         &self,
         candidate: &Candidate,
@@ -70,8 +90,7 @@ impl LanguageModels {
         pieces: mpsc::Sender<RelayPiece>,
     ) -> Result<(ModelSource, RelayEnd), ToolError> {
         let source = candidate.provider.source(&candidate.model);
-        let tokens =
-            (spend::tokens(request.body.len()), request.max_tokens.unwrap_or(UNBOUNDED_TOKENS));
+        let tokens = worst_tokens(candidate, &request);
         let budget = self.reserve_tokens(request.session, candidate, &source, tokens).await?;
         let (reply, answer) = oneshot::channel();
         let deadline = request.deadline;

@@ -150,6 +150,16 @@ pub(super) fn embedded(candidate: &Candidate, budget: &Budget, counted: Option<u
     }
 }
 
+/// Most that a request of so many tokens, read and written, may come to.
+pub(super) fn worst_relayed(candidate: &Candidate, (input, output): (u64, u64)) -> ModelUsage {
+    ModelUsage {
+        input_tokens: input,
+        output_tokens: output,
+        estimated: true,
+        cost_micro_usd: cost(candidate, input, output),
+    }
+}
+
 /// Usage of an answer of so many bytes that was passed on, by the provider's counts as far as it gives them.
 pub(super) fn relayed(
     candidate: &Candidate,

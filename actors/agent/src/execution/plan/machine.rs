@@ -71,6 +71,8 @@ const OTHER_VOLUME: &str = "one that is ephemeral, at /workspace and read-write 
 pub(crate) struct MachineHost {
     /// Tools that the agent names.
     pub(crate) tools: Vec<&'static ToolSpec>,
+    /// True for an agent that is a program: it works in the machine itself.
+    pub(crate) runs_program: bool,
     /// Machines that the daemon makes; `None` where it makes none.
     pub(crate) bounds: Option<Arc<WorkspaceBounds>>,
     /// True if the manifest's image is known to be here.
@@ -91,6 +93,11 @@ impl MachineHost {
     fn working(&self) -> impl Iterator<Item = &&'static ToolSpec> {
         let of_source = |tool: &ToolSpec| tool.source.is_some();
         self.tools.iter().filter(move |tool| !of_source(tool) && !NO_MACHINE.contains(&tool.family))
+    }
+
+    /// True if anything of the agent works in a machine.
+    fn works(&self) -> bool {
+        self.runs_program || self.working().next().is_some()
     }
 
     /// A tool that may reach other machines than the session's own.
@@ -121,7 +128,7 @@ impl AgentMachinePlan {
         host: &MachineHost,
         refused: &mut RefusedFields,
     ) -> Option<Self> {
-        let (mut plan, works) = (Self::default(), host.working().next().is_some());
+        let (mut plan, works) = (Self::default(), host.works());
         plan.runtime(&spec.runtime, host, works, refused);
         let security = spec.security.as_ref().filter(|_| works);
         if let Some(AgentSecurity { network, filesystem, resources }) = security {
@@ -170,6 +177,8 @@ impl AgentMachinePlan {
             isolation,
             model: _,
             temperature: _,
+            program: _,
+            command: _,
         } = runtime;
         refused.add(image.is_some() && !works, "runtime.image", NO_TOOL);
         let instead = "write `IfNotPresent`: an image that is here is not fetched again";
@@ -266,7 +275,8 @@ impl AgentMachinePlan {
             let is_all = |path: &String| matches!(path.trim_end_matches('/'), "" | FOLDER);
             paths.iter().flatten().any(is_all)
         };
-        let only_reads = host.working().all(|tool| tool.effect == Effect::Read);
+        let only_reads =
+            !host.runs_program && host.working().all(|tool| tool.effect == Effect::Read);
         let holds = covers(read) && (only_reads || covers(write) && *read_only != Some(true));
         refused.add(!holds, "security.filesystem", NARROWER);
         if let Some(tool) = host.beyond() {
@@ -299,7 +309,7 @@ impl AgentMachinePlan {
             && (provider.is_none() && config.is_none() && mount_path == FOLDER)
             && access_mode.is_none_or(|mode| mode == AccessMode::ReadWrite);
         let field = format!("volumes[{index}]");
-        if !own_disk || host.working().next().is_none() {
+        if !own_disk || !host.works() {
             return refused.add(true, &field, if own_disk { NO_TOOL } else { OTHER_VOLUME });
         }
         let size = size_limit.bytes().unwrap_or(u64::MAX).div_ceil(1024 * MIB);

@@ -39,6 +39,8 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("runtime.isolation", json!("process"), Changes),
         ("runtime.model", json!("smart"), Changes),
         ("runtime.temperature", json!(0.5), Changes),
+        ("runtime.program", json!("codex"), Changes),
+        ("runtime.command", json!({ "argv": ["true"], "wire": "chat" }), Changes),
         ("task.instruction", json!("Do that."), Changes),
         ("task.prompt_template", json!("{{instruction}} {{input}}"), Changes),
         ("task.input_data", json!({ "depth": 3 }), Changes),
@@ -92,6 +94,7 @@ fn host(tools: &[NamedTool]) -> MachineHost {
     };
     MachineHost {
         tools: tools.iter().map(tool).collect(),
+        runs_program: false,
         bounds: Some(Arc::new(crate::tests::machines::bounds())),
         has_image: false,
     }
@@ -320,6 +323,26 @@ fn a_session_has_to_be_allowed_what_is_more_than_every_session_gets() {
         let needs = planned.needs(Some(&bounds));
         assert_eq!(needs.iter().map(|need| need.0).collect::<Vec<_>>(), tools, "{spec}");
     }
+}
+
+#[test]
+fn what_a_program_does_not_obey_is_refused() {
+    let acp = json!({ "argv": ["true"], "wire": "chat", "protocol": "acp" });
+    for (key, value, field) in [
+        ("temperature", json!(0.5), "spec.runtime.temperature"),
+        ("command", acp, "spec.runtime.command.protocol"),
+    ] {
+        let mut runtime = json!({ "language": "python", "version": "3.11", "program": "codex" });
+        runtime[key] = value;
+        let refused = plan(agent("runtime", runtime), json!({})).expect_err(field);
+        assert_eq!(refused.details["fields"][0]["field"], field);
+    }
+    let mut with_tools = agent("runtime.program", json!("codex"));
+    with_tools.spec.tools = Some(vec!["fs.read".to_owned()]);
+    let refused = plan(with_tools, json!({})).expect_err("tools");
+    assert_eq!(refused.details["fields"][0]["field"], "spec.tools");
+    let unknown = plan(agent("runtime.program", json!("emacs")), json!({})).expect_err("unknown");
+    assert_eq!(unknown.code, "program_unknown");
 }
 
 #[test]

@@ -1,0 +1,341 @@
+//! Program in place of turns: a durable task in the execution's machine, with a gateway as its only way to a model. Its
+//! end is the end of the iteration. The task goes on when the daemon dies; the next one listens again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use chrono::Utc;
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
+use hivekeep_ports::{
+    GuestHttp, ModelRelay, ModelUse, Places, ProgramConnections, TaskAssignment, TaskOutcome,
+    TaskOutputs, TaskResult, TaskText, TaskWindow, Tasks,
+};
+use hivekeep_runtime::log::LogError;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{
+    ExecutionSaga,
+    state::{Conclusion, ExecutionEnd, ExecutionState, Record},
+};
+use crate::{
+    codes,
+    gateway::{Gateway, GatewayTerms, Listening},
+    programs::{GATEWAY_PORT, ProgramPlan},
+};
+
+/// Place that is the own workspace of a session.
+const OWN_PLACE: &str = "session";
+/// Bytes of a program's output that are kept of its end.
+const OUTPUT_BYTES: u32 = 64 * 1024;
+/// The same of what it writes to stderr.
+const ERROR_BYTES: u32 = 4 * 1024;
+/// Time for which a machine that does not answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Pause between two looks at it.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Time for the end of a program whose execution is over.
+const STOPPING: Duration = Duration::from_secs(20);
+/// Refusals of a task that no repetition makes acceptable.
+const LASTING: [&str; 2] = ["invalid_input", "too_large"];
+/// Longest time of a task.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// End of a program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProgramEnd {
+    #[serde(flatten)]
+    pub(crate) outcome: TaskOutcome,
+    /// Its result.
+    pub(crate) output: String,
+    /// End of what it wrote to stderr.
+    pub(crate) stderr: String,
+}
+
+impl ProgramEnd {
+    /// Consequence for its execution.
+    pub(super) fn conclusion(&self, name: &str) -> Conclusion {
+        let how = match &self.outcome {
+            TaskOutcome::Exited { exit_code: 0 } => {
+                let output = self.output.clone();
+                return Conclusion::Ends(ExecutionEnd::Completed { output });
+            }
+            TaskOutcome::Exited { exit_code } => format!("exited with {exit_code}"),
+            TaskOutcome::Signalled { signal } => format!("was ended by signal {signal}"),
+            TaskOutcome::Invalid { reason, .. } => format!("could not be started: {reason:.300}"),
+            other => format!("did not come to its end: {}", other.word()),
+        };
+        let said = if self.stderr.trim().is_empty() { &self.output } else { &self.stderr };
+        let from = said.ceil_char_boundary(said.len().saturating_sub(500));
+        let message = format!("`{name}` {how}: {}", said[from..].trim());
+        let error = ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message)
+            .next("`program_ended` of aegis.task.logs has its output");
+        Conclusion::Fails(error)
+    }
+}
+
+/// Ports that a program needs. Some are offered by families and doors behind this one.
+struct ProgramPorts {
+    places: Arc<dyn Places>,
+    tasks: Arc<dyn Tasks>,
+    outputs: Arc<dyn TaskOutputs>,
+    connections: Arc<dyn ProgramConnections>,
+    http: Arc<dyn GuestHttp>,
+    relay: Arc<dyn ModelRelay>,
+}
+
+/// A program of one iteration, and where it runs.
+struct ProgramRun<'s> {
+    saga: &'s ExecutionSaga,
+    state: &'s ExecutionState,
+    program: &'s ProgramPlan,
+    ports: ProgramPorts,
+    task_id: String,
+    workspace: OnceLock<WorkspaceId>,
+}
+
+impl ExecutionSaga {
+    /// Runs the program of the iteration to its end, and records that.
+    pub(super) async fn program(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let Some(program) = &state.begun.plan.program else { return Ok(()) };
+        let Some(iteration) = state.iterations.len().checked_sub(1) else { return Ok(()) };
+        let ports = match self.program_ports().await {
+            Ok(ports) => ports,
+            Err(error) => return self.fail(error).await,
+        };
+        let task_id = format!("{}-{iteration}", state.begun.id);
+        let workspace = OnceLock::new();
+        let run = ProgramRun { saga: self, state: &state, program, ports, task_id, workspace };
+        let cancelled = self.handle.cancelled();
+        let paid = self.time_left(&state).map_or(Duration::MAX, |(left, _)| left);
+        let ran = match self.left(&state) {
+            Ok(left) => {
+                let left = left.min(paid);
+                let ran = cancelled.run_until_cancelled(tokio::time::timeout(left, run.run()));
+                ran.await.map(|ran| ran.map_err(|_| None).and_then(|ran| ran.map_err(Some)))
+            }
+            Err(_) => Some(Err(None)),
+        };
+        match ran {
+            // That is recorded.
+            None => {
+                run.stop().await;
+                Ok(())
+            }
+            Some(Ok(end)) => {
+                let end = Box::new(end);
+                self.handle.record(Record::ProgramEnded { iteration, end, at: Utc::now() }).await?;
+                run.forget().await;
+                Ok(())
+            }
+            Some(Err(error)) => {
+                self.unless_closing().await;
+                run.stop().await;
+                if let Some((left, shortage)) = self.time_left(&state)
+                    && left.is_zero()
+                {
+                    return self.fail(shortage.exhausted()).await;
+                }
+                match (self.left(&state), error) {
+                    (Err(over), _) => self.out_of_time(over).await,
+                    (Ok(_), Some(error)) => self.fail_iteration(error).await,
+                    // The clocks differ by a moment.
+                    (Ok(_), None) => {
+                        let secs = state.begun.plan.limits.iteration_ms / 1_000;
+                        self.fail_iteration(ToolError::deadline(Layer::Actor, secs)).await
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ports, once the daemon serves.
+    async fn program_ports(&self) -> Result<ProgramPorts, ToolError> {
+        let ports = &self.shared.daemon.ports;
+        let until = Instant::now() + PATIENCE;
+        let http = loop {
+            match ports.need::<dyn GuestHttp>() {
+                Err(_) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+                found => break found?,
+            }
+        };
+        Ok(ProgramPorts {
+            http,
+            places: ports.need()?,
+            tasks: ports.need()?,
+            outputs: ports.need()?,
+            connections: ports.need()?,
+            relay: ports.need()?,
+        })
+    }
+}
+
+impl ProgramRun<'_> {
+    async fn run(&self) -> Result<ProgramEnd, ToolError> {
+        let place = self.place().await?;
+        let gateway: Arc<Gateway> = Gateway::new(
+            self.terms(),
+            self.ports.relay.clone(),
+            self.saga.handle.clone(),
+            self.saga.shared.clone(),
+        );
+        let listening = Listening {
+            session: ExecutionSaga::child(self.state),
+            user: self.state.begun.user,
+            workspace: place,
+            port: GATEWAY_PORT,
+            connections: self.ports.connections.clone(),
+            http: self.ports.http.clone(),
+            handler: gateway,
+        };
+        let assignment = self.assignment()?;
+        tokio::select! {
+            biased;
+            error = listening.serve() => Err(error),
+            result = self.follow(assignment) => self.end(result?).await,
+        }
+    }
+
+    /// Machine of the execution, which runs then.
+    async fn place(&self) -> Result<WorkspaceId, ToolError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let span = tracing::info_span!("program", execution = %self.state.begun.id);
+            let session = ExecutionSaga::child(self.state);
+            let cancel = self.saga.handle.cancelled().child_token();
+            let cx = CallCx::internal(session, PATIENCE, cancel, span);
+            match self.ports.places.workspace(&cx, Some(OWN_PLACE)).await {
+                Ok(place) => {
+                    let _the_same = self.workspace.set(place.workspace);
+                    return Ok(place.workspace);
+                }
+                Err(error) if error.retryable && Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn terms(&self) -> GatewayTerms {
+        let (provider, plan) = (&self.program.provider, &self.state.begun.plan);
+        let models = self.saga.shared.models.configured().into_iter();
+        let own =
+            models.filter(|it| it.source.provider == *provider && it.usage == ModelUse::Generate);
+        let models: BTreeSet<_> =
+            own.map(|it| it.source.model).chain([self.program.model.clone()]).collect();
+        GatewayTerms {
+            api: self.program.api,
+            provider: provider.clone(),
+            models,
+            payer: self.state.begun.payer,
+            limit: Duration::from_secs(plan.limits.model_secs),
+        }
+    }
+
+    fn assignment(&self) -> Result<TaskAssignment, ToolError> {
+        let prompt = self.state.iteration().map(|it| it.prompt.clone()).unwrap_or_default();
+        let (command, env) = self.program.script(&prompt)?;
+        let most = Duration::from_millis(self.state.begun.plan.limits.iteration_ms).min(LONGEST);
+        Ok(TaskAssignment {
+            message_id: self.state.begun.id.to_string(),
+            task_id: self.task_id.clone(),
+            command,
+            workdir: None,
+            env,
+            timeout_secs: most.as_secs().max(1),
+        })
+    }
+
+    /// Assigns the task, which is run once, and waits for its result. A machine that does not answer is looked for again.
+    async fn follow(&self, assignment: TaskAssignment) -> Result<TaskResult, ToolError> {
+        let (mut assigned, mut until) = (false, None);
+        loop {
+            let looked = match assigned {
+                false => self.put(&assignment).await,
+                true => self.result(&assignment.message_id).await,
+            };
+            match looked {
+                Ok(Some(result)) => return Ok(result),
+                Ok(None) => (assigned, until) = (true, None),
+                Err(error) if LASTING.contains(&&*error.code) => return Err(error),
+                Err(error) => {
+                    if Instant::now() >= *until.get_or_insert(Instant::now() + PATIENCE) {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                    self.place().await?;
+                }
+            }
+        }
+    }
+
+    fn at(&self) -> Result<WorkspaceId, ToolError> {
+        let place = self.workspace.get().copied();
+        place.ok_or_else(|| ToolError::internal("a program runs in no machine"))
+    }
+
+    async fn put(&self, assignment: &TaskAssignment) -> Result<Option<TaskResult>, ToolError> {
+        let taken = self.ports.tasks.put(self.at()?, assignment.clone()).await?;
+        Ok(taken.result)
+    }
+
+    /// Waits for news, and looks for the result.
+    async fn result(&self, message: &str) -> Result<Option<TaskResult>, ToolError> {
+        let at = self.at()?;
+        let mut hints = self.ports.tasks.hints(at).await?;
+        let sent = BTreeMap::from([(self.task_id.clone(), message.to_owned())]);
+        let page = self.ports.tasks.results(at, 0, 20, &sent).await?;
+        if page.results.is_empty() {
+            hints.next().await;
+        }
+        Ok(page.results.into_iter().next())
+    }
+
+    /// End of the program, with the last of what it wrote.
+    async fn end(&self, result: TaskResult) -> Result<ProgramEnd, ToolError> {
+        let TaskResult { outcome, capture, .. } = result;
+        let from = |text: &TaskText, most: u32| text.total_bytes.saturating_sub(most.into());
+        let whole = !capture.stdout.truncated && !capture.stderr.truncated;
+        let (stdout, stderr) = match whole {
+            true => (capture.stdout.text, capture.stderr.text),
+            false => {
+                let window = TaskWindow {
+                    task_id: self.task_id.clone(),
+                    stdout_from: from(&capture.stdout, OUTPUT_BYTES),
+                    stderr_from: from(&capture.stderr, ERROR_BYTES),
+                    max_bytes: OUTPUT_BYTES,
+                };
+                let output = self.ports.outputs.output(self.at()?, window).await?;
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                (text(&output.stdout.bytes), text(&output.stderr.bytes))
+            }
+        };
+        let cut = stderr.ceil_char_boundary(stderr.len().saturating_sub(ERROR_BYTES as usize));
+        let output = self.program.result(&stdout);
+        Ok(ProgramEnd { outcome, output, stderr: stderr[cut..].to_owned() })
+    }
+
+    /// Ends the program, as far as its machine can be asked.
+    async fn stop(&self) {
+        let Some(at) = self.workspace.get() else { return };
+        let stopping = self.ports.tasks.cancel(*at, self.task_id.clone());
+        match tokio::time::timeout(STOPPING, stopping).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(task = self.task_id, %error, "it is not stopped"),
+            Err(_) => tracing::warn!(task = self.task_id, "it is not stopped in time"),
+        }
+    }
+
+    /// Lets the machine forget the result, which is recorded.
+    async fn forget(&self) {
+        let Some(at) = self.workspace.get() else { return };
+        let forgetting = self.ports.tasks.acknowledge(*at, vec![self.task_id.clone()]);
+        // A machine that is away keeps it until it ends.
+        let _kept = tokio::time::timeout(STOPPING, forgetting).await;
+    }
+}

@@ -1,0 +1,142 @@
+//! Requests that a program sent to its model, as an execution's records count them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use hivekeep_kernel::{Layer, ToolError};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    account::{BudgetAmounts, ExecutionAccount},
+    state::{ExecutionState, Record},
+};
+use crate::codes;
+
+/// Answer that a model gave to a program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RelayedTurn {
+    /// Hash of the request.
+    pub(crate) request: String,
+    /// Provider and model that answered.
+    pub(crate) model: String,
+    pub(crate) provider_kind: String,
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cost_micro_usd: Option<u64>,
+}
+
+/// An answer as it was sent, to be sent again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptAnswer {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) body: String,
+}
+
+/// What became of a request the last time that it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestFate {
+    /// Asked, without an end so far; if the daemon ended meanwhile, it was cut.
+    Open,
+    Cut,
+    /// Refused by the provider, or not taken by it at all.
+    Refused,
+    Answered,
+}
+
+/// See the module. Cheap to clone.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RelayedRequests {
+    /// With what is set aside for each.
+    fates: Arc<BTreeMap<String, (RequestFate, BudgetAmounts)>>,
+    /// Requests that were sent to a provider, in the current iteration and in all.
+    in_iteration: usize,
+    pub(crate) asked: u64,
+    /// Requests that were answered from the records.
+    pub(crate) replayed: u64,
+    /// Requests that were sent again because their answer had been cut.
+    pub(crate) cut: u64,
+}
+
+impl RelayedRequests {
+    /// Whether the whole answer to a request is recorded.
+    pub(crate) fn is_answered(&self, request: &str) -> bool {
+        self.fates.get(request).is_some_and(|(fate, _)| *fate == RequestFate::Answered)
+    }
+
+    /// Forgets what only an execution that goes on needs.
+    pub(super) fn rest(&mut self) {
+        self.fates = Arc::default();
+    }
+
+    /// Begins to count the requests of an iteration.
+    pub(super) fn begin_iteration(&mut self) {
+        self.in_iteration = 0;
+    }
+
+    /// Follows a record of a request, with what it costs: a request that was cut counts whole. Gives the tokens that
+    /// were used.
+    pub(super) fn follow(&mut self, record: &Record, account: &mut ExecutionAccount) -> u64 {
+        let set_aside = |request: &str, fates: &BTreeMap<String, (RequestFate, BudgetAmounts)>| {
+            fates.get(request).map(|(_, wanted)| wanted.clone()).unwrap_or_default()
+        };
+        let (request, fate, wanted, tokens) = match record {
+            Record::ModelAsked { request, wanted, .. } => {
+                let before = self.fates.get(request).map(|(fate, _)| fate);
+                self.cut += u64::from(matches!(before, Some(RequestFate::Open | RequestFate::Cut)));
+                self.asked += 1;
+                self.in_iteration += 1;
+                account.charge(wanted);
+                (request, RequestFate::Open, wanted.clone(), 0)
+            }
+            Record::ModelAnswered { turn, .. } => {
+                let tokens = turn.input_tokens.saturating_add(turn.output_tokens);
+                account.credit(&set_aside(&turn.request, &self.fates));
+                account.charge(&BudgetAmounts::turn(tokens, turn.cost_micro_usd));
+                (&turn.request, RequestFate::Answered, BudgetAmounts::default(), tokens)
+            }
+            Record::ModelFailed { request, status: Some(_), error: Some(_), .. } => {
+                (request, RequestFate::Cut, BudgetAmounts::default(), 0)
+            }
+            Record::ModelFailed { request, .. } => {
+                account.credit(&set_aside(request, &self.fates));
+                (request, RequestFate::Refused, BudgetAmounts::default(), 0)
+            }
+            Record::ModelReplayed { .. } => {
+                self.replayed += 1;
+                return 0;
+            }
+            _ => return 0,
+        };
+        Arc::make_mut(&mut self.fates).insert(request.clone(), (fate, wanted));
+        tokens
+    }
+}
+
+impl ExecutionState {
+    /// Checks that a program may ask its model once more.
+    ///
+    /// # Errors
+    /// `tokens_exhausted`, `turns_exhausted`, `actor_unavailable` for an execution that is over.
+    pub(crate) fn may_ask(&self) -> Result<(), ToolError> {
+        let limits = &self.begun.plan.limits;
+        let quota = |code, message: String, next: &str| {
+            Err(ToolError::new(Layer::Quota, code, message).next(next))
+        };
+        if self.end.is_some() {
+            let message = "the execution is over";
+            return Err(ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message));
+        }
+        if self.tokens >= limits.tokens {
+            let message =
+                format!("{} tokens were used, {} are allowed", self.tokens, limits.tokens);
+            let next = "ask for less, or have the operator raise `agent.max_tokens`";
+            return quota(codes::TOKENS_EXHAUSTED, message, next);
+        }
+        if self.relayed.in_iteration >= limits.turns {
+            let message = format!("{} requests were not enough", limits.turns);
+            let next = "ask for less, or have the operator raise `agent.max_turns`";
+            return quota(codes::TURNS_EXHAUSTED, message, next);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! Programs that may run in place of an agent's turns: what each needs is data, a file each in `programs/`, or the
+//! manifest's own `command`.
+
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_manifest::agent::{AgentCommand, AgentRuntime};
+use hivekeep_ports::{ModelApi, ModelSource};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::codes;
+
+/// Port of the machine's loopback that the gateway of a program listens on.
+pub(crate) const GATEWAY_PORT: u16 = 8790;
+/// Stands in place of a key: the provider's own stays with the daemon.
+const PLACEHOLDER: &str = "placeholder";
+/// Longest text of one argument or variable: the kernel takes no more than 128 KiB.
+const MAX_WORD_BYTES: usize = 120 * 1024;
+
+const SHIPPED: [(&str, &str); 6] = [
+    ("claude", include_str!("../programs/claude.toml")),
+    ("codex", include_str!("../programs/codex.toml")),
+    ("gemini", include_str!("../programs/gemini.toml")),
+    ("opencode", include_str!("../programs/opencode.toml")),
+    ("pi", include_str!("../programs/pi.toml")),
+    ("qwen", include_str!("../programs/qwen.toml")),
+];
+
+/// Program as its file describes it. In its texts stand `{url}` of the gateway, `{key}`, `{model}` and `{prompt}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProgramFile {
+    /// API that it speaks to its model.
+    api: ModelApi,
+    argv: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Files of its home.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    #[serde(default)]
+    output: ProgramOutput,
+}
+
+/// Where the result stands in what a program writes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProgramOutput {
+    /// Place of the text in a line of JSON, the last that has one; without it the result is the output itself.
+    text: Option<String>,
+    /// Texts that such a line has at other places.
+    #[serde(default)]
+    only: BTreeMap<String, String>,
+}
+
+/// Program of an execution.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProgramPlan {
+    pub(crate) name: String,
+    pub(crate) api: ModelApi,
+    argv: Vec<String>,
+    env: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
+    output: ProgramOutput,
+    /// Provider that is asked, and the name that it has for the model. Chosen once, for the bytes of a request name it.
+    pub(crate) provider: String,
+    pub(crate) model: String,
+}
+
+impl ProgramPlan {
+    /// Program that a manifest names; `None` for an agent of turns.
+    ///
+    /// # Errors
+    /// `program_unknown`.
+    pub(crate) fn of(runtime: &AgentRuntime) -> Result<Option<Self>, ToolError> {
+        let (name, file) = match (&runtime.program, &runtime.command) {
+            (Some(name), _) => (name.clone(), shipped(name)?),
+            (None, Some(command)) => ("command".to_owned(), ProgramFile::of(command)),
+            (None, None) => return Ok(None),
+        };
+        let ProgramFile { api, argv, env, files, output } = file;
+        let (provider, model) = Default::default();
+        Ok(Some(Self { name, api, argv, env, files, output, provider, model }))
+    }
+
+    /// Chooses the first of a model's sources whose provider speaks the program's API.
+    ///
+    /// # Errors
+    /// `program_model_unfit`.
+    pub(crate) fn choose(
+        &mut self,
+        sources: &[ModelSource],
+        speaks: impl Fn(&str, ModelApi) -> bool,
+    ) -> Result<(), ToolError> {
+        let fits = |source: &&ModelSource| speaks(&source.provider, self.api);
+        let Some(source) = sources.iter().find(fits) else {
+            let names: Vec<_> = sources.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "`{}` speaks the API `{}`, and the provider of {} does not",
+                self.name,
+                self.api.word(),
+                names.join(", "),
+            );
+            return Err(ToolError::new(Layer::Actor, codes::PROGRAM_MODEL_UNFIT, message)
+                .next("name a model in `spec.runtime.model` whose provider is of that kind"));
+        };
+        (self.provider, self.model) = (source.provider.clone(), source.model.clone());
+        Ok(())
+    }
+
+    /// Script for `/bin/sh` that writes the program's files and becomes the program, and its variables.
+    ///
+    /// # Errors
+    /// `agent_prompt_invalid` for a prompt that no program takes.
+    pub(crate) fn script(
+        &self,
+        prompt: &str,
+    ) -> Result<(String, BTreeMap<String, String>), ToolError> {
+        if prompt.len() > MAX_WORD_BYTES || prompt.contains('\0') {
+            let message = format!(
+                "the prompt of a program has at most {MAX_WORD_BYTES} bytes and no NUL: it has {}",
+                prompt.len()
+            );
+            return Err(ToolError::new(Layer::Actor, codes::AGENT_PROMPT_INVALID, message)
+                .next("write what is long into a file, and name that in the instruction"));
+        }
+        // No program takes it for an option.
+        let prompt = if prompt.starts_with('-') { format!(" {prompt}") } else { prompt.to_owned() };
+        let url = format!("http://127.0.0.1:{GATEWAY_PORT}");
+        let values = [
+            ("{url}", url.as_str()),
+            ("{key}", PLACEHOLDER),
+            ("{model}", &self.model),
+            ("{prompt}", &prompt),
+        ];
+        let mut script = "export HOME=\"${HOME:-/root}\"\n".to_owned();
+        for (path, text) in &self.files {
+            let (path, text) = (quoted(path), quoted(&filled(text, &values)));
+            script += &format!(
+                "mkdir -p \"$HOME/\"\"$(dirname {path})\" && printf %s {text} > \"$HOME/\"{path} || exit\n"
+            );
+        }
+        script += "exec";
+        for word in &self.argv {
+            script += " ";
+            script += &quoted(&filled(word, &values));
+        }
+        let env = self.env.iter().map(|(name, value)| (name.clone(), filled(value, &values)));
+        Ok((script, env.collect()))
+    }
+
+    /// Result in what the program wrote.
+    pub(crate) fn result(&self, output: &str) -> String {
+        let ProgramOutput { text: Some(place), only } = &self.output else {
+            return output.trim().to_owned();
+        };
+        let text = |line: &str| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let at = |place: &str| line.pointer(place).and_then(Value::as_str);
+            let fits = only.iter().all(|(place, word)| at(place) == Some(word));
+            fits.then(|| at(place).map(str::to_owned)).flatten()
+        };
+        let found = output.lines().rev().find_map(text);
+        found.unwrap_or_else(|| output.trim().to_owned())
+    }
+}
+
+impl ProgramFile {
+    fn of(command: &AgentCommand) -> Self {
+        let AgentCommand { argv, env, wire, protocol: _ } = command.clone();
+        let env = env.unwrap_or_default();
+        let (files, output) = Default::default();
+        Self { api: wire.api(), argv, env, files, output }
+    }
+}
+
+fn shipped(name: &str) -> Result<ProgramFile, ToolError> {
+    let Some((_, text)) = SHIPPED.iter().find(|(is, _)| *is == name) else {
+        let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+        let message = format!("no program `{name:.80}` is known");
+        return Err(ToolError::new(Layer::Actor, codes::PROGRAM_UNKNOWN, message)
+            .next(format!("name one of {}, or give `spec.runtime.command`", names.join(", "))));
+    };
+    toml::from_str(text).map_err(|error| ToolError::internal(format!("program `{name}`: {error}")))
+}
+
+/// Text with its values, each put in once: what stands in a value is never looked at.
+fn filled(text: &str, values: &[(&str, &str)]) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('{') {
+        out += &rest[..at];
+        rest = &rest[at..];
+        match values.iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, value)) => {
+                out += value;
+                rest = &rest[name.len()..];
+            }
+            None => {
+                out.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out + rest
+}
+
+/// A word of a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(name: &str) -> ProgramPlan {
+        let runtime: AgentRuntime =
+            serde_json::from_value(serde_json::json!({ "program": name })).expect("a runtime");
+        let mut plan = ProgramPlan::of(&runtime).expect(name).expect("a program");
+        plan.model = "some-model".to_owned();
+        plan
+    }
+
+    #[test]
+    fn every_shipped_program_is_told_of_the_gateway_the_model_and_the_prompt() {
+        for (name, _) in SHIPPED {
+            let prompt = "it's {model} \"$(rm -rf /)\"\n";
+            let (script, env) = plan(name).script(prompt).expect(name);
+            let all = format!("{script}{env:?}");
+            assert!(all.contains("http://127.0.0.1:8790"), "{name}");
+            assert!(all.contains("some-model"), "{name}");
+            assert!(script.contains("'it'\\''s {model} \"$(rm -rf /)\"\n'"), "{name}: {script}");
+            assert!(!script.contains("{url}") && !all.contains("{key}"), "{name}");
+        }
+        let unknown = serde_json::json!({ "program": "emacs" });
+        let unknown: AgentRuntime = serde_json::from_value(unknown).expect("a runtime");
+        assert_eq!(ProgramPlan::of(&unknown).expect_err("unknown").code, "program_unknown");
+    }
+
+    /// What a shell makes of a script is what was written.
+    #[test]
+    fn a_shell_runs_the_words_as_they_are_and_finds_the_files() {
+        let home = tempfile::tempdir().expect("a folder");
+        let prompt = "a 'b' \"c\" $HOME `d` {url} \\ \n!";
+        let mut plan = plan("gemini");
+        plan.argv = [
+            "sh",
+            "-c",
+            "cat $HOME/.gemini/settings.json; printf '|%s' \"$@\"",
+            "sh",
+            "{prompt}",
+            "",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let (script, env) = plan.script(prompt).expect("a script");
+        let ran = std::process::Command::new("/bin/sh")
+            .args(["-c", &script])
+            .envs(env)
+            .env("HOME", home.path())
+            .output()
+            .expect("runs");
+        let wrote = String::from_utf8_lossy(&ran.stdout);
+        assert!(wrote.starts_with("{\"security\""), "{wrote}");
+        assert!(wrote.ends_with(&format!("|{prompt}|")), "{wrote}");
+        assert!(plan.script("--help").expect("a script").0.contains("' --help'"));
+        assert!(plan.script(&"x".repeat(MAX_WORD_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn the_result_is_the_last_that_the_program_says() {
+        let lines = "{\"type\":\"item.completed\",\"item\":{\"type\":\"agent_message\",\"text\":\"no\"}}\n\
+            {\"type\":\"item.completed\",\"item\":{\"type\":\"agent_message\",\"text\":\"yes\"}}\n\
+            {\"type\":\"item.completed\",\"item\":{\"type\":\"reasoning\",\"text\":\"hm\"}}\nbye";
+        assert_eq!(plan("codex").result(lines), "yes");
+        assert_eq!(plan("codex").result(" killed\n"), "killed");
+        assert_eq!(plan("qwen").result(" killed\n"), "killed");
+    }
+}
