@@ -27,7 +27,7 @@ ask() {
       printf 'POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nConnection: close\r\nContent-Length: %s\r\n\r\n%s' "$OPENAI_API_KEY" "${#body}" "$body" >&3
       answer=$(cat <&3); exec 3>&-
       case $answer in *'200 OK'*finish_reason*) return;; esac
-    fi 2>/dev/null
+    fi
     sleep 0.2
   done
   exit 9

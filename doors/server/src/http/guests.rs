@@ -1,7 +1,7 @@
 //! The server for connections that come out of workspaces: the same bounds on heads, bodies and times, over streams
 //! of the link, and requests and answers as values.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::{
@@ -117,6 +117,8 @@ fn response(answer: GuestHttpAnswer) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         sync::mpsc,

@@ -452,7 +452,7 @@ fn each_part_of_a_validator_changes_the_plan() {
 
 #[test]
 fn the_guides_validators_are_planned() {
-    let guide = include_str!("../../../../../docs/guides/agents.md");
+    let guide = include_str!("../../../../../docs/guides/agent-fields.md");
     let block = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
     let block = block.expect("the guide has one").replace('\n', "\n  ");
     let text = format!(
