@@ -22,7 +22,7 @@ const KEY: [&str; 2] = ["sk-of-the-", "operator-alone"];
 const PROGRAM: &str = r#"
 body='{"model":"m","messages":[{"role":"user","content":"how much?"}]}'
 ask() {
-  for try in $(seq 300); do
+  for try in $(seq 100); do
     if exec 3<>/dev/tcp/127.0.0.1/8790; then
       printf 'POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nConnection: close\r\nContent-Length: %s\r\n\r\n%s' "$OPENAI_API_KEY" "${#body}" "$body" >&3
       answer=$(cat <&3); exec 3>&-
@@ -30,7 +30,7 @@ ask() {
     fi
     sleep 0.2
   done
-  exit 9
+  printf %s "$answer" >&2; exit 9
 }
 ask; first=${answer##*content\":\"}
 sleep 2

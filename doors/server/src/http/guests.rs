@@ -14,6 +14,10 @@ use axum::{
 use futures::stream;
 use hivekeep_kernel::User;
 use hivekeep_ports::{ByteStream, GuestHttp, GuestHttpAnswer, GuestHttpHandler, GuestHttpRequest};
+use tokio::{
+    io::{copy_bidirectional, duplex},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -24,6 +28,8 @@ use crate::{DaemonServices, seats::ConnectionSlots};
 
 /// Connections out of all workspaces together.
 const MAX_CONNECTIONS: usize = 256;
+/// Bytes of one connection on their way, in each direction.
+const STREAM_BYTES: usize = 64 * 1024;
 
 /// See the module.
 pub struct GuestHttpServer {
@@ -57,7 +63,7 @@ impl GuestHttp for GuestHttpServer {
     async fn serve(
         &self,
         user: User,
-        stream: Box<dyn ByteStream>,
+        mut stream: Box<dyn ByteStream>,
         handler: Arc<dyn GuestHttpHandler>,
         end: CancellationToken,
     ) {
@@ -67,7 +73,16 @@ impl GuestHttp for GuestHttpServer {
         let router = Router::new().fallback(answer).with_state(routes);
         let slot = Arc::new(slot);
         let connection = HttpConnection { peer: (), slot, router, bounds: self.bounds };
-        connection.run(None, stream, end).await;
+        // A stream of the link loses what was not taken when it is dropped, as the server does behind its last answer.
+        let (ours, mut theirs) = duplex(STREAM_BYTES);
+        let mut carried = std::pin::pin!(copy_bidirectional(&mut stream, &mut theirs));
+        let left = tokio::select! {
+            _ended = carried.as_mut() => true,
+            () = connection.run(None, ours, end) => false,
+        };
+        if !left {
+            let _taken_or_late = timeout(self.bounds.write_timeout, carried).await;
+        }
     }
 }
 
@@ -169,7 +184,7 @@ mod tests {
         let (mut client, ours) = tokio::io::duplex(64 * 1024);
         let end = CancellationToken::new();
         let serving = server.serve(User::Uid(0), Box::new(ours), Arc::new(Echo), end);
-        let asking = async {
+        let asking = async move {
             client.write_all(request).await.expect("written");
             let mut text = String::new();
             client.read_to_string(&mut text).await.expect("read");
