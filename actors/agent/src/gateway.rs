@@ -46,10 +46,10 @@ use crate::{
         state::{ExecutionState, KeptAnswer, Record, RelayedTurn},
     },
 };
-use exchange::{AnswerHead, Exchange, ExchangeEnd};
+use exchange::{AnswerHead, ExchangeEnd, ModelExchange};
 use request::{GatewayRefusal, ProgramRequest, api_like, key, parse};
 
-pub(crate) use listen::Listening;
+pub(crate) use listen::ProgramListener;
 
 /// Requests that are answered at a time.
 const REQUESTS_AT_ONCE: usize = 8;
@@ -74,7 +74,7 @@ pub(crate) struct Gateway {
     relay: Arc<dyn ModelRelay>,
     records: SagaHandle<ExecutionSaga>,
     shared: Arc<ExecutionShared>,
-    running: Arc<Mutex<HashMap<String, Arc<Exchange>>>>,
+    running: Arc<Mutex<HashMap<String, Arc<ModelExchange>>>>,
     places: Arc<Semaphore>,
     /// Place of the one request that is looked for in the records.
     replays: Semaphore,
@@ -107,7 +107,7 @@ impl GuestHttpHandler for Gateway {
 
 /// Where an answer comes from.
 enum Found {
-    Exchange(Arc<Exchange>),
+    Exchange(Arc<ModelExchange>),
     Recorded,
 }
 
@@ -133,7 +133,10 @@ impl Gateway {
         })
     }
 
-    async fn exchange(&self, request: &GuestHttpRequest) -> Result<Arc<Exchange>, GatewayRefusal> {
+    async fn exchange(
+        &self,
+        request: &GuestHttpRequest,
+    ) -> Result<Arc<ModelExchange>, GatewayRefusal> {
         let asked = parse(request)?;
         let GatewayTerms { api, models, .. } = &self.terms;
         if asked.api != *api {
@@ -170,7 +173,7 @@ impl Gateway {
             let refusal = GatewayRefusal::new(429, "too_many_requests", message);
             return Err(GatewayRefusal { retry_after: Some(1), ..refusal });
         };
-        let exchange = Exchange::begin();
+        let exchange = ModelExchange::begin();
         running.insert(ask.key.clone(), exchange.clone());
         let end = self.end.clone();
         let work = self.asker().run(ask, exchange.clone(), place);
@@ -179,7 +182,7 @@ impl Gateway {
     }
 
     /// Answer that is recorded.
-    async fn replay(&self, key: &str) -> Result<Arc<Exchange>, GatewayRefusal> {
+    async fn replay(&self, key: &str) -> Result<Arc<ModelExchange>, GatewayRefusal> {
         let failed = |error: ToolError| GatewayRefusal::of(&error);
         let replayed = self.records.view(|view| view.state.relayed.replayed);
         if replayed >= MOST_REPLAYS {
@@ -198,7 +201,7 @@ impl Gateway {
         self.records.record(record).await.map_err(|error| failed(error.into()))?;
         let KeptAnswer { status, content_type, body } = (*answer).clone();
         let head = AnswerHead { status, content_type, retry_after: None };
-        Ok(Exchange::ended(head, body.into()))
+        Ok(ModelExchange::ended(head, body.into()))
     }
 
     async fn recorded(&self, key: &str) -> Result<KeptAnswer, ToolError> {
@@ -231,19 +234,19 @@ struct Asker {
     relay: Arc<dyn ModelRelay>,
     records: SagaHandle<ExecutionSaga>,
     shared: Arc<ExecutionShared>,
-    running: Arc<Mutex<HashMap<String, Arc<Exchange>>>>,
+    running: Arc<Mutex<HashMap<String, Arc<ModelExchange>>>>,
 }
 
 impl Asker {
     /// Asks, and records the answer before its end is shown.
-    async fn run(self, ask: Ask, exchange: Arc<Exchange>, _place: OwnedSemaphorePermit) {
+    async fn run(self, ask: Ask, exchange: Arc<ModelExchange>, _place: OwnedSemaphorePermit) {
         let key = ask.key.clone();
         let end = self.ask(ask, &exchange).await;
         exchange.end(end);
         lock(&self.running).remove(&key);
     }
 
-    async fn ask(&self, Ask { key, body, asked }: Ask, exchange: &Exchange) -> ExchangeEnd {
+    async fn ask(&self, Ask { key, body, asked }: Ask, exchange: &ModelExchange) -> ExchangeEnd {
         let request = RelayRequest {
             session: self.terms.payer,
             api: asked.api,
@@ -323,7 +326,7 @@ impl Asker {
     async fn keep(
         &self,
         key: String,
-        exchange: &Exchange,
+        exchange: &ModelExchange,
         source: &ModelSource,
         usage: ModelUsage,
     ) -> Result<ExchangeEnd, LogError> {
@@ -353,7 +356,7 @@ impl Asker {
     async fn fail(
         &self,
         request: String,
-        exchange: &Exchange,
+        exchange: &ModelExchange,
         error: Option<ToolError>,
     ) -> Result<(), LogError> {
         let status = exchange.answer().map(|(head, _)| head.status);

@@ -19,7 +19,7 @@ pub struct GuestHttpRequest {
     pub target: String,
     /// Headers whose values are text, by lower-case names.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// Body, decoded from its transfer.
     pub body: Bytes,
 }
 
@@ -33,7 +33,7 @@ impl GuestHttpRequest {
 /// Answer, whose body comes while it is sent.
 #[derive(Debug)]
 pub struct GuestHttpAnswer {
-    /// Status.
+    /// Status of HTTP, from 200.
     pub status: u16,
     /// `content-type`.
     pub content_type: String,

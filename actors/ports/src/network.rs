@@ -299,7 +299,7 @@ pub trait ProgramConnections: Send + Sync {
     /// waits is queued there. The call's deadline and cancellation bound the waiting alone.
     ///
     /// # Errors
-    /// As [`WorkspacePorts::dial`]; `port_taken` when a program of the workspace listens there.
+    /// As [`WorkspacePorts::dial`]; `guest_port_taken` when a program of the workspace listens there.
     async fn accept(
         &self,
         cx: &CallCx,

@@ -8,7 +8,10 @@ use std::{
 };
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
+use hivekeep_kernel::{
+    CallCx, Layer, ToolError, WorkspaceId,
+    codes::{INVALID_INPUT, TOO_LARGE},
+};
 use hivekeep_ports::{
     GuestHttp, ModelRelay, ModelUse, Places, ProgramConnections, TaskAssignment, TaskOutcome,
     TaskOutputs, TaskResult, TaskText, TaskWindow, Tasks,
@@ -23,7 +26,7 @@ use super::{
 };
 use crate::{
     codes,
-    gateway::{Gateway, GatewayTerms, Listening},
+    gateway::{Gateway, GatewayTerms, ProgramListener},
     programs::{GATEWAY_PORT, ProgramPlan},
 };
 
@@ -39,8 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time for the end of a program whose execution is over.
 const STOPPING: Duration = Duration::from_secs(20);
-/// Refusals of a task that no repetition makes acceptable.
-const LASTING: [&str; 2] = ["invalid_input", "too_large"];
 /// Longest time of a task.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -121,7 +122,7 @@ impl ExecutionSaga {
             Err(_) => Some(Err(None)),
         };
         match ran {
-            // That is recorded.
+            // The cancellation is recorded.
             None => {
                 run.stop().await;
                 Ok(())
@@ -183,7 +184,7 @@ impl ProgramRun<'_> {
             self.saga.handle.clone(),
             self.saga.shared.clone(),
         );
-        let listening = Listening {
+        let listening = ProgramListener {
             session: ExecutionSaga::child(self.state),
             user: self.state.begun.user,
             workspace: place,
@@ -262,7 +263,7 @@ impl ProgramRun<'_> {
             match looked {
                 Ok(Some(result)) => return Ok(result),
                 Ok(None) => (assigned, until) = (true, None),
-                Err(error) if LASTING.contains(&&*error.code) => return Err(error),
+                Err(error) if error.is_any(&[INVALID_INPUT, TOO_LARGE]) => return Err(error),
                 Err(error) => {
                     if Instant::now() >= *until.get_or_insert(Instant::now() + PATIENCE) {
                         return Err(error);

@@ -32,7 +32,7 @@ pub(crate) struct KeptAnswer {
     pub(crate) body: String,
 }
 
-/// What became of a request the last time that it was asked.
+/// Fate of a request, the last time that it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestFate {
     /// Asked, without an end so far; if the daemon ended meanwhile, it was cut.

@@ -42,11 +42,11 @@ struct ExchangeView {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct ModelExchange {
     view: watch::Sender<ExchangeView>,
 }
 
-impl Exchange {
+impl ModelExchange {
     pub(crate) fn begin() -> Arc<Self> {
         Arc::new(Self { view: watch::channel(ExchangeView::default()).0 })
     }
@@ -145,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_an_answer_is_shown_when_it_is_recorded_and_to_every_reader() {
-        let exchange = Exchange::begin();
+        let exchange = ModelExchange::begin();
         let content_type = "text/event-stream".to_owned();
         exchange.take(RelayPiece::Head { status: 200, content_type, retry_after: None });
         exchange.take(body("a", false));
@@ -170,7 +170,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_answer_is_no_end_and_one_that_never_began_is_a_refusal() {
-        let exchange = Exchange::begin();
+        let exchange = ModelExchange::begin();
         let content_type = "text/event-stream".to_owned();
         exchange.take(RelayPiece::Head { status: 200, content_type, retry_after: None });
         exchange.take(body("a", false));
@@ -179,10 +179,10 @@ mod tests {
         assert!(read.body.recv().await.expect("one").is_ok());
         assert!(read.body.recv().await.expect("the cut").is_err());
 
-        let exchange = Exchange::begin();
+        let exchange = ModelExchange::begin();
         exchange.end(ExchangeEnd::Refused(GatewayRefusal::new(402, "llm_budget_exceeded", "x")));
         assert_eq!(exchange.read(ModelApi::Gemini).await.status, 402);
-        let dropped = Exchange::begin();
+        let dropped = ModelExchange::begin();
         let mut news = dropped.view.subscribe();
         drop(dropped);
         assert!(news.changed().await.is_err());

@@ -16,14 +16,11 @@ const WAIT: Duration = Duration::from_secs(600);
 /// First pause after a failed wait, and the longest.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Time for which failures that may pass are waited out: a machine that is woken, a link that is made anew.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Refusals that do not pass.
-const LASTING: [&str; 3] = ["guest_unsupported", "invalid_input", "port_taken"];
+/// Time for which failures are waited out: a machine is woken, a link is made anew.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A port of a machine, and whoever answers there.
-pub(crate) struct Listening {
+pub(crate) struct ProgramListener {
     pub(crate) session: SessionId,
     pub(crate) user: User,
     pub(crate) workspace: WorkspaceId,
@@ -33,7 +30,7 @@ pub(crate) struct Listening {
     pub(crate) handler: Arc<dyn GuestHttpHandler>,
 }
 
-impl Listening {
+impl ProgramListener {
     /// Serves until the future is dropped.
     ///
     /// # Errors
@@ -80,7 +77,7 @@ impl Listening {
                 Err(error) => error,
             };
             let until = *failing.get_or_insert(begun + PATIENCE);
-            if LASTING.contains(&&*error.code) || Instant::now() >= until {
+            if Instant::now() >= until {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;

@@ -1,7 +1,7 @@
 //! Requests of programs as the gateway understands them, and refusals in the shape of their API. Pure: what a program
 //! sends is not trusted, and is passed on as it is or not at all.
 
-use hivekeep_kernel::ToolError;
+use hivekeep_kernel::{Layer, ToolError, codes::INVALID_INPUT};
 use hivekeep_ports::{GuestHttpAnswer, GuestHttpRequest, ModelApi};
 use serde::Deserialize;
 use serde_json::json;
@@ -41,17 +41,10 @@ impl GatewayRefusal {
 
     /// Refusal that an error is. What a program would ask for again in vain is not told as passing.
     pub(crate) fn of(error: &ToolError) -> Self {
-        let status = match error.code.as_ref() {
-            "invalid_input" => 400,
-            "llm_unknown_model" | "llm_unknown_backend" => 404,
+        let status = match error.layer {
             // Programs ask again after 429, and not after this.
-            "budget_exhausted"
-            | "model_price_unknown"
-            | "llm_budget_exceeded"
-            | "llm_price_unknown"
-            | "tokens_exhausted"
-            | "turns_exhausted" => 402,
-            "llm_timed_out" => 504,
+            Layer::Quota => 402,
+            _ if error.is(INVALID_INPUT) => 400,
             _ if error.retryable => 503,
             _ => 502,
         };

@@ -116,7 +116,7 @@ async fn daemons_that_die_while_the_program_waits_lose_and_repeat_nothing() {
     let mut begun = stage.machine.sends(PATH, &body("a")).await;
     assert_eq!(begun.body.recv().await.expect("a piece").expect("good"), "one ");
     stage.rig = stage.rig.crashed().await;
-    assert!(begun.body.recv().await.is_none_or(|piece| piece.is_err()), "it is no end in order");
+    assert!(begun.body.recv().await.is_none_or(|piece| piece.is_err()), "it does not end in order");
     assert_eq!(stage.asks("a").await, (200, Ok("one two".to_owned())));
     let counted = json!({ "asked": 2, "answered_from_record": 0, "cut": 1 });
     assert_eq!(stage.requests(&id).await, counted);

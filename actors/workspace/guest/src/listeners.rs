@@ -30,7 +30,7 @@ struct Listener {
 }
 
 /// A call's hold on a port.
-pub(crate) struct Listening {
+pub(crate) struct PortUse {
     port: u16,
     socket: Arc<TcpListener>,
     table: Table,
@@ -41,7 +41,7 @@ impl PortListeners {
     ///
     /// # Errors
     /// `Invalid`, `PortTaken`, `Busy`, `Io`.
-    pub(crate) fn listen(&self, port: u16) -> Result<Listening, GuestError> {
+    pub(crate) fn listen(&self, port: u16) -> Result<PortUse, GuestError> {
         if port < limits::MIN_LISTEN_PORT {
             let why = format!("port {port} is below {}", limits::MIN_LISTEN_PORT);
             return Err(GuestError::new(GuestCode::Invalid, why));
@@ -60,11 +60,11 @@ impl PortListeners {
             }
         };
         listener.users += 1;
-        Ok(Listening { port, socket: listener.socket.clone(), table: self.0.clone() })
+        Ok(PortUse { port, socket: listener.socket.clone(), table: self.0.clone() })
     }
 }
 
-impl Listening {
+impl PortUse {
     /// Takes the next connection.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for PortUse {
     fn drop(&mut self) {
         let mut table = lock(&self.table);
         let Some(listener) = table.get_mut(&self.port) else { return };
@@ -155,7 +155,7 @@ mod tests {
     #[tokio::test]
     async fn ports_are_bounded_and_refused_by_their_codes() {
         let listeners = PortListeners::default();
-        let code = |refused: Result<Listening, GuestError>| refused.err().map(|it| it.code);
+        let code = |refused: Result<PortUse, GuestError>| refused.err().map(|it| it.code);
         assert_eq!(code(listeners.listen(80)), Some(GuestCode::Invalid));
         let others = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let taken = others.local_addr().expect("bound").port();

@@ -54,7 +54,7 @@ hivekeep_kernel::codes! {
         next: "Start the program, or look at what it listens on; a port below 65536 that it prints at its start is usual.",
     }
     /// Something else listens on the port.
-    PORT_TAKEN = "port_taken" {
+    GUEST_PORT_TAKEN = "guest_port_taken" {
         cause: "A program in the workspace listens on the port that the guest's daemon is to listen on.",
         next: "End that program, or have it listen on another port.",
     }

@@ -253,7 +253,7 @@ pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
         GuestCode::UnknownUser => codes::USER_UNKNOWN,
         GuestCode::UnknownWatch => codes::WATCH_UNKNOWN,
         GuestCode::PortClosed => codes::PORT_CLOSED,
-        GuestCode::PortTaken => codes::PORT_TAKEN,
+        GuestCode::PortTaken => codes::GUEST_PORT_TAKEN,
     }
 }
 
