@@ -47,7 +47,7 @@ Examples:
   hivekeep call aegis.task.cancel -a execution_id=ID"
 )]
 pub struct Args {
-    /// Of this agent alone: its id or name.
+    /// Executions of this agent alone: its id or name.
     #[arg(long)]
     agent: Option<String>,
     /// Most executions to show.

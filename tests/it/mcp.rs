@@ -38,6 +38,7 @@ fn a_client_of_2025_attaches_lists_and_calls_and_hears_nothing_but_the_protocol(
         "aegis.agent.create",
         "aegis.agent.update",
         "aegis.agent.delete",
+        "aegis.agent.generate",
         "aegis.task.remove",
     ];
     let theirs = |tool: &Value| operators.iter().any(|name| tool["name"] == *name);

@@ -236,7 +236,7 @@ impl ExecutionSaga {
         let iteration = state.iterations.len();
         let failed = state.last_error().map(ToolError::to_text);
         let prompt = match &state.begun.plan.chat {
-            // What is said is in its messages.
+            // Words of people are in its messages.
             Some(_) if iteration > 0 => Ok(String::new()),
             _ => state.begun.plan.prompt(iteration + 1, failed.as_deref()),
         };

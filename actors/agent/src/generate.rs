@@ -17,7 +17,7 @@ const CREATOR: &str = "agent-creator";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AgentGenerate {
-    /// What the agent is to do, in plain words.
+    /// Task of the agent, in plain words.
     #[schemars(length(min = 1, max = 65_536))]
     input: String,
 }

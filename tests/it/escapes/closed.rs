@@ -38,7 +38,7 @@ const WORDS: [&str; 25] = [
 const SAID: [&str; 4] = ["path", "paths", "folder", "directory"];
 
 /// Parameters that look like paths and are tried by no call, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 22] = [
+const EXCEPTIONS: [(&str, &str, &str); 25] = [
     ("fs.edit", "target_content", "a text that is replaced"),
     ("fs.watch", "place", "a name of a place"),
     ("fs.watch", "path", "of workspaces only; watched by the guest, with the rights of the user"),
@@ -52,6 +52,9 @@ const EXCEPTIONS: [(&str, &str, &str); 22] = [
     ("swarm_run", "tasks[].workdir", "a folder of a fork, as `workdir` of exec"),
     ("swarm_run", "vault_context[].query", "read as `path` of vault"),
     ("zaru.mode", "target_mode", "a name of a mode"),
+    ("aegis.execution.file", "path", "in the execution's machine; actors/agent tries others"),
+    ("ide_build_list", "repo", "a name that builds are chosen by"),
+    ("navigate", "path", "of a page, for the user's own clients; actors/assistant tries others"),
     ("rag_ingest", "path", "beneath the place's handle; actors/ingest tries others and links"),
     ("rag_ingest", "place", "a name of a place"),
     ("rag_query", "source", "compared with what results name"),

@@ -348,6 +348,11 @@ impl ExecutionAccount {
         self.waited.iter().map(within).sum()
     }
 
+    /// Leaves a time out of that of its work: nobody had said anything.
+    pub(crate) fn rested(&mut self, from: DateTime<Utc>, to: DateTime<Utc>) {
+        self.waited.push((from, to));
+    }
+
     /// Counts so many messages as read.
     pub(crate) fn took(&mut self, messages: usize) {
         self.read = self.read.max(messages);

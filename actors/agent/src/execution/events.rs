@@ -100,7 +100,7 @@ fn judging(record: &JudgingRecord) -> (&'static str, Value) {
     };
     payload["validator"] = json!(key.validator + 1);
     let iteration = match key.subject {
-        JudgedSubject::Output { iteration } => iteration,
+        JudgedSubject::Output { iteration, .. } => iteration,
         JudgedSubject::Call { key: (iteration, turn, call) } => {
             (payload["turn"], payload["call"]) = (json!(turn + 1), json!(call + 1));
             iteration

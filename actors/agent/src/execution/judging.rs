@@ -28,7 +28,7 @@ use crate::codes;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JudgedSubject {
     /// Output of an iteration.
-    Output { iteration: usize },
+    Output { iteration: usize, turn: usize },
     /// Call that has side effects, before it is made.
     Call { key: CallKey },
 }
@@ -99,9 +99,8 @@ pub(crate) struct JudgingState {
 impl VerdictKey {
     fn iteration(self) -> usize {
         match self.subject {
-            JudgedSubject::Output { iteration } | JudgedSubject::Call { key: (iteration, ..) } => {
-                iteration
-            }
+            JudgedSubject::Output { iteration, .. }
+            | JudgedSubject::Call { key: (iteration, ..) } => iteration,
         }
     }
 
@@ -172,13 +171,21 @@ impl ExecutionState {
     }
 
     fn output(&self) -> Option<JudgedSubject> {
-        Some(JudgedSubject::Output { iteration: self.iterations.len().checked_sub(1)? })
+        let (iteration, turns) =
+            (self.iterations.len().checked_sub(1)?, self.iteration()?.turns.len());
+        Some(JudgedSubject::Output { iteration, turn: turns.checked_sub(1)? })
     }
 
     /// True while a verdict is waited for.
     pub(super) fn awaits(&self, key: VerdictKey) -> bool {
-        let current = self.iteration().map(|_| self.iterations.len() - 1);
-        self.end.is_none() && current == Some(key.iteration())
+        let current = match key.subject {
+            // Behind a message there is another output.
+            JudgedSubject::Output { .. } => self.output() == Some(key.subject),
+            JudgedSubject::Call { .. } => {
+                self.iteration().is_some() && self.iterations.len() - 1 == key.iteration()
+            }
+        };
+        self.end.is_none() && current
     }
 
     /// Steps for judges that were asked and whose answers nobody waits for any more: they are cancelled.

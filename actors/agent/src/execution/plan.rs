@@ -26,7 +26,7 @@ use super::{
     template::{self, TemplateValue},
     validation::{self, ValidationPlan},
 };
-use crate::{Options, codes, programs::ProgramPlan};
+use crate::{codes, options::Options, programs::ProgramPlan};
 pub(crate) use machine::{AgentMachinePlan, MachineHost};
 
 /// Iterations of an agent of the mode `iterative` that names no number.

@@ -285,6 +285,21 @@ impl ExecutionState {
         iteration.error.is_none().then_some((at, iteration))
     }
 
+    /// Begins an iteration; `None` where one goes on.
+    fn begin_iteration(&mut self, iteration: usize, prompt: &str, at: DateTime<Utc>) -> Option<()> {
+        let next = self.iteration().is_none() || self.is_between_messages();
+        let messages = self.account.messages.len();
+        let (prompt, turns, program, error) = (prompt.into(), Vec::new(), None, None);
+        let begun = Iteration { prompt, at, messages, turns, program, error };
+        (next && iteration == self.iterations.len())
+            .then(|| self.iterations.push(Arc::new(begun)))?;
+        if self.begun.plan.chat.is_some() {
+            Arc::make_mut(&mut self.account).rested(self.last_at, at);
+        }
+        self.relayed.begin_iteration();
+        Some(())
+    }
+
     /// Follows a record; `None` for one that cannot be, which changes nothing.
     fn follow(&mut self, record: &Record) -> Option<()> {
         let over = self.end.is_some();
@@ -292,14 +307,7 @@ impl ExecutionState {
             Record::Opened { session, .. } if self.child.is_none() => self.child = Some(*session),
             Record::Placed { workspace, .. } => self.workspace = Some(*workspace),
             Record::Prompted { iteration, text, at } if !over => {
-                let next = self.iteration().is_none() || self.is_between_messages();
-                let next = next && *iteration == self.iterations.len();
-                let (prompt, messages) = (text.as_str().into(), self.account.messages.len());
-                let turns = Vec::new();
-                let (program, error) = (None, None);
-                let begun = Iteration { prompt, at: *at, messages, turns, program, error };
-                next.then(|| self.iterations.push(Arc::new(begun)))?;
-                self.relayed.begin_iteration();
+                self.begin_iteration(*iteration, text, *at)?;
             }
             Record::Answered { iteration, turn, answer, .. } => {
                 let (current, now) = self.current()?;
@@ -336,7 +344,7 @@ impl ExecutionState {
                 let (current, now) = self.current()?;
                 (current == *iteration).then(|| now.error = Some(Arc::new((**error).clone())))?;
                 if chats {
-                    // What failed is not tried again before somebody says more.
+                    // A failure is not tried again before somebody says more.
                     let messages = now.messages;
                     Arc::make_mut(&mut self.account).took(messages);
                 }

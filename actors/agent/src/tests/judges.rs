@@ -244,6 +244,33 @@ async fn what_is_not_judged_is_not_taken() {
 }
 
 #[tokio::test]
+async fn an_output_behind_a_message_is_judged_by_itself() {
+    let stage = Stage::judged(
+        &["critic"],
+        "  execution: { validation: [{ type: semantic, judge_agent: critic, criteria: c }] }\n",
+    )
+    .await;
+    stage.models.answer(|request| match (asker(request), turns(request)) {
+        ("critic", 0) if prompt(request).contains("First.") => says("", &[("hold", json!({}))]),
+        ("critic", _) => {
+            judges(if prompt(request).contains("First.") { 0.1 } else { 0.9 }, "Read.")
+        }
+        (_, 0) => says("First.", &[]),
+        _ => says("Second.", &[]),
+    });
+    let id = stage.begun("Now").await;
+    eventually("its judge works", async || stage.children.calls("hold") == 1).await;
+    let more = json!({ "execution_id": id, "message": "and then?" });
+    stage.good("agent_continue", more).await;
+    stage.children.release();
+    let end = stage.end(&id).await;
+    assert_eq!((&end["status"], &end["last_output"]), (&json!("completed"), &json!("Second.")));
+    let events = stage.closed(&id).await;
+    assert_eq!(verdicts(&events), [("semantic".to_owned(), 0.9, true)]);
+    assert_eq!(payloads(&events, "judge_started").len(), 2);
+}
+
+#[tokio::test]
 async fn several_judges_come_to_one_verdict_also_where_there_is_one_place() {
     let mut stage = Stage::judged(
         &["strict", "mild", "broken"],

@@ -1,0 +1,98 @@
+//! Section `[agent]` of the configuration.
+
+use hivekeep_manifest::agent::AgentBudget;
+use hivekeep_runtime::FamilyOptions;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Limits of each user's agents, of those that the operators keep for everybody, and of executions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Agents by name; a user's tier may allow fewer (`agents`).
+    #[schemars(range(min = 1))]
+    pub max_agents: usize,
+    /// Size of all versions of all manifests, held in memory. A version counts for at least 4 KiB.
+    #[schemars(range(min = 1))]
+    pub max_manifests_mb: usize,
+    /// Executions that run at a time, at most three quarters of them one user's; a user's tier may allow fewer
+    /// (`executions`). One more is refused.
+    #[schemars(range(min = 1))]
+    pub max_running: usize,
+    /// Turns of an iteration: requests to the model.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_turns: usize,
+    /// Tokens of an execution, read and written. The turn that exceeds them is its last.
+    #[schemars(range(min = 1))]
+    pub max_tokens: u64,
+    /// Bounds of the budget of an execution, which a manifest or a caller may lower and not raise; a user's tier
+    /// may allow less (`execution_micro_usd`, `execution_tokens`, `execution_wall_secs`, `execution_tool_calls`).
+    pub budget: AgentBudgetBounds,
+    /// Days that an execution waits for more budget before it fails.
+    #[schemars(range(min = 1, max = 365))]
+    pub wait_days: u32,
+    /// Name of the agent that a chat of an editor is with, unless its user has one of the name.
+    pub chat_agent: String,
+    /// Seconds that an execution's workspace is kept after its end, stopped, before it is destroyed; 0: not at all.
+    #[schemars(range(max = 31_622_400))]
+    pub keep_workspace_secs: u64,
+    /// Executions that are over and kept.
+    pub kept: usize,
+    /// Days that an execution is kept after its end.
+    pub kept_days: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_agents: 500,
+            max_manifests_mb: 16,
+            max_running: 16,
+            max_turns: 100,
+            max_tokens: 2_000_000,
+            budget: AgentBudgetBounds::default(),
+            wait_days: 30,
+            chat_agent: "assistant".to_owned(),
+            keep_workspace_secs: 3_600,
+            kept: 1_000,
+            kept_days: 30,
+        }
+    }
+}
+
+/// Bounds of the budget of an execution. None is set with 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentBudgetBounds {
+    /// US dollars for models.
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub usd: f64,
+    /// Tokens, read and written.
+    pub tokens: u64,
+    /// Seconds of work.
+    pub wall_secs: u64,
+    /// Calls of tools.
+    pub tool_calls: u64,
+}
+
+impl AgentBudgetBounds {
+    /// The same as a manifest has it.
+    pub(crate) fn budget(self) -> AgentBudget {
+        let set = |amount: u64| Some(amount).filter(|amount| *amount > 0);
+        AgentBudget {
+            usd: Some(self.usd).filter(|usd| *usd > 0.0),
+            tokens: set(self.tokens),
+            wall_secs: set(self.wall_secs),
+            tool_calls: set(self.tool_calls),
+        }
+    }
+}
+
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
+        match (0.0..=1e6).contains(&self.budget.usd) {
+            true => Vec::new(),
+            false => vec![("budget", "usd must be between 0 and 1000000".to_owned())],
+        }
+    }
+}
