@@ -23,7 +23,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::Utc;
-use hivekeep_kernel::{Layer, SessionId, ToolError, fault_point, lock};
+use hivekeep_kernel::{Layer, SessionId, ToolError, codes::BUSY, fault_point, lock};
 use hivekeep_ports::{
     GuestHttpAnswer, GuestHttpHandler, GuestHttpRequest, ModelApi, ModelRelay, ModelSource,
     ModelUsage, RELAY_PIECES_AHEAD, RelayEnd, RelayRequest,
@@ -56,7 +56,7 @@ const REQUESTS_AT_ONCE: usize = 8;
 /// Requests of an execution that are answered from its records.
 const MOST_REPLAYS: u64 = 1_000;
 
-/// What a program may ask for, and who pays.
+/// Bounds of what a program may ask for, and who pays.
 #[derive(Debug, Clone)]
 pub(crate) struct GatewayTerms {
     pub(crate) api: ModelApi,
@@ -170,7 +170,7 @@ impl Gateway {
         }
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             let message = format!("{REQUESTS_AT_ONCE} requests are being answered");
-            let refusal = GatewayRefusal::new(429, "too_many_requests", message);
+            let refusal = GatewayRefusal::new(429, BUSY.name, message);
             return Err(GatewayRefusal { retry_after: Some(1), ..refusal });
         };
         let exchange = ModelExchange::begin();

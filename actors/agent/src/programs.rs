@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(ProgramPlan::of(&unknown).expect_err("unknown").code, "program_unknown");
     }
 
-    /// What a shell makes of a script is what was written.
+    /// A shell makes of a script what was written.
     #[test]
     fn a_shell_runs_the_words_as_they_are_and_finds_the_files() {
         let home = tempfile::tempdir().expect("a folder");

@@ -35,7 +35,7 @@ impl GuestHttpRequest {
 pub struct GuestHttpAnswer {
     /// Status of HTTP, from 200.
     pub status: u16,
-    /// `content-type`.
+    /// Value of `content-type`.
     pub content_type: String,
     /// `retry-after`, in seconds.
     pub retry_after: Option<u64>,

@@ -70,7 +70,7 @@ pub enum RelayPiece {
     Head {
         /// Status of HTTP.
         status: u16,
-        /// `content-type`.
+        /// Value of `content-type`.
         content_type: String,
         /// `retry-after`, in seconds.
         retry_after: Option<u64>,

@@ -138,11 +138,15 @@ pub(crate) fn parse(request: &GuestHttpRequest) -> Result<ProgramRequest, Gatewa
         return Err(GatewayRefusal::new(405, "method_not_allowed", message));
     }
     let fields: DecidingFields = serde_json::from_slice(&request.body).map_err(|error| {
-        GatewayRefusal::new(400, "invalid_input", format!("the body is not readable: {error:.200}"))
+        GatewayRefusal::new(
+            400,
+            INVALID_INPUT.name,
+            format!("the body is not readable: {error:.200}"),
+        )
     })?;
     if fields.background == Some(true) {
         let message = "an answer in the background is nobody's: ask without `background`";
-        return Err(GatewayRefusal::new(400, "invalid_input", message));
+        return Err(GatewayRefusal::new(400, INVALID_INPUT.name, message));
     }
     let (model, stream) = match in_path {
         None => (fields.model.unwrap_or_default(), fields.stream.unwrap_or(false)),
@@ -152,11 +156,11 @@ pub(crate) fn parse(request: &GuestHttpRequest) -> Result<ProgramRequest, Gatewa
         }
         Some((_, true)) => {
             let message = "a stream is asked for with `alt=sse`";
-            return Err(GatewayRefusal::new(400, "invalid_input", message));
+            return Err(GatewayRefusal::new(400, INVALID_INPUT.name, message));
         }
     };
     if model.is_empty() || model.len() > MAX_MODEL_BYTES || model.chars().any(char::is_control) {
-        return Err(GatewayRefusal::new(400, "invalid_input", "the model is not named"));
+        return Err(GatewayRefusal::new(400, INVALID_INPUT.name, "the model is not named"));
     }
     let config = fields.generation_config.and_then(|it| it.max_output_tokens);
     // Only one of them is the API's own; the greatest bounds whichever that is.

@@ -91,7 +91,7 @@ async fn answer(State(routes): State<GuestRoutes>, request: Request) -> Response
     match routes.gate.weigh(routes.user, request).await {
         Ok(request) => {
             let (parts, body) = request.into_parts();
-            // It was taken in whole, within the bound.
+            // The body was taken in whole, within the bound.
             let body = axum::body::to_bytes(body, routes.gate.max_bytes).await.unwrap_or_default();
             let headers = parts.headers.iter().filter_map(|(name, value)| {
                 Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
