@@ -102,6 +102,11 @@ fn answered(
         offset = told(client, id, offset, verbose)?;
         match (state["waiting_for"].as_str(), &*word(&state["status"])) {
             (Some("message"), _) => return Ok(offset),
+            (_, "completed") => {
+                let why =
+                    "the execution is over: it was no chat. Begin one by `hivekeep chat AGENT`";
+                return Err(CommandFailure::Other(why.to_owned()));
+            }
             (_, "failed" | "cancelled") => {
                 let why = word(&state["last_error"]);
                 return Err(CommandFailure::Other(format!("the execution is over: {why}")));
