@@ -1,8 +1,10 @@
 //! Chats: executions that wait for their next message, as an editor is shown them.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::CallCx;
+use hivekeep_kernel::{CallCx, SessionId};
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_ports::{
     ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus, Chats,
@@ -30,7 +32,8 @@ impl Chats for AgentService {
         let agent = &self.options.chat_agent;
         let started = self.start(cx, agent, None, request, AgentBudget::default()).await?;
         let id = started.execution_id.to_string();
-        Ok(self.session(&self.runs.get(self.run_caller(cx), &id)?))
+        let asks = self.shared.children.awaiting_approval();
+        Ok(session(&self.runs.get(self.run_caller(cx), &id)?, &asks))
     }
 
     async fn list(&self, cx: &CallCx) -> Answer<Vec<ChatSession>> {
@@ -40,7 +43,8 @@ impl Chats for AgentService {
             let begun = &view.state.begun;
             begun.plan.chat.is_some() && begun.user == user
         });
-        let mut chats: Vec<_> = own.map(|view| self.session(view)).collect();
+        let asks = self.shared.children.awaiting_approval();
+        let mut chats: Vec<_> = own.map(|view| session(view, &asks)).collect();
         chats.reverse();
         Ok(chats)
     }
@@ -76,9 +80,9 @@ impl Chats for AgentService {
     }
 
     async fn plan(&self, cx: &CallCx, chat: &str) -> Answer<Option<ChatPlan>> {
-        let plan =
-            |view: View| ChatPlan { status: self.session(&view).status, steps: steps(&view) };
-        Ok(self.chat(cx, chat)?.map(plan))
+        let Some(view) = self.chat(cx, chat)? else { return Ok(None) };
+        let status = session(&view, &self.shared.children.awaiting_approval()).status;
+        Ok(Some(ChatPlan { status, steps: steps(&view) }))
     }
 }
 
@@ -95,22 +99,23 @@ impl AgentService {
         let own = begun.plan.chat.is_some() && begun.user == user;
         Ok(own.then_some(view))
     }
+}
 
-    fn session(&self, view: &View) -> ChatSession {
-        let begun = &view.state.begun;
-        let waits = waiting_for(view, &self.shared.children.awaiting_approval()).is_some();
-        ChatSession {
-            id: begun.id.to_string(),
-            name: begun.plan.chat.clone().unwrap_or_default(),
-            status: match view.status() {
-                RunStatus::Pending | RunStatus::Running if waits => ChatStatus::Waiting,
-                RunStatus::Pending | RunStatus::Running => ChatStatus::Running,
-                RunStatus::Completed => ChatStatus::Completed,
-                RunStatus::Failed => ChatStatus::Failed,
-                RunStatus::Cancelled => ChatStatus::Cancelled,
-            },
-            created_at: begun.at,
-        }
+/// Chat as an editor is shown it, given the sessions that wait for an approval.
+fn session(view: &View, asks: &BTreeSet<SessionId>) -> ChatSession {
+    let begun = &view.state.begun;
+    let waits = waiting_for(view, asks).is_some();
+    ChatSession {
+        id: begun.id.to_string(),
+        name: begun.plan.chat.clone().unwrap_or_default(),
+        status: match view.status() {
+            RunStatus::Pending | RunStatus::Running if waits => ChatStatus::Waiting,
+            RunStatus::Pending | RunStatus::Running => ChatStatus::Running,
+            RunStatus::Completed => ChatStatus::Completed,
+            RunStatus::Failed => ChatStatus::Failed,
+            RunStatus::Cancelled => ChatStatus::Cancelled,
+        },
+        created_at: begun.at,
     }
 }
 
