@@ -6,6 +6,7 @@
 //! ever given without it.
 
 mod agent;
+mod agents;
 mod bare;
 mod browser;
 mod calls;
@@ -16,6 +17,7 @@ mod e2b;
 mod fanout;
 mod figure;
 mod forks;
+mod gateway;
 mod grep;
 mod host;
 pub(crate) mod house;
@@ -56,7 +58,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 57] = [
+const FIGURES: [&str; 62] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -96,6 +98,11 @@ const FIGURES: [&str; 57] = [
     "volume_write",
     "model_overhead",
     "agent_overhead",
+    "agent_start",
+    "gateway_first_byte",
+    "waiting_1000",
+    "waiting_1000_start",
+    "executions_100",
     "rag_ingest",
     "rag_query",
     "rag_query_100k",
@@ -121,7 +128,7 @@ const FIGURES: [&str; 57] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 35] = [
+const GROUPS: [(&[&str], Measure); 39] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -158,6 +165,10 @@ const GROUPS: [(&[&str], Measure); 35] = [
     (&["volume_write"], volumes::measure),
     (&["model_overhead"], model::measure),
     (&["agent_overhead"], agent::measure),
+    (&["agent_start"], agents::start),
+    (&["gateway_first_byte"], gateway::measure),
+    (&["waiting_1000", "waiting_1000_start"], agents::waiting),
+    (&["executions_100"], agents::at_once),
     (&["rag_ingest", "rag_query"], rag::measure),
     (&["rag_query_100k"], rag::large),
     (&["rag_quality", "rag_quality_tiny"], quality::measure),

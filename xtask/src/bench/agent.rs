@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms, stub_server};
+use super::{agents, model::configured, stub_server};
+use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms};
 
 const ROUNDS: usize = 15;
 /// Turns of an execution before its last one; each has one call.
@@ -20,20 +21,9 @@ const DURABLE_MS: f64 = 5.0;
 
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let (of_agent, bare) = (provide()?, provide()?);
-    let house = BenchDaemon::open(
-        kit,
-        &format!(
-            "[model.provider.near]\nkind = \"openai-compatible\"\nendpoint = \"http://{of_agent}/v1\"\n\
-             models = {{ m = {{}} }}\n[model.budget]\ntotal_tokens = 1000000000\n"
-        ),
-    )?;
-    house.output(&[
-        "call",
-        "aegis.agent.create",
-        "-a",
-        &format!("manifest_yaml={}", manifest()),
-    ])?;
+    let house = BenchDaemon::open(kit, &configured(&of_agent))?;
     let mut client = house.attach()?;
+    agents::deploy(&house, "looker", "", &format!("[{TOOL}]"))?;
     let mut direct = HttpConnection::open(&bare)?;
     let (mut through, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
@@ -54,11 +44,10 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
         beside.push(began.elapsed().as_secs_f64() * 1e3 / TURNS as f64);
 
         let began = Instant::now();
-        let asked = json!({ "agent_id": "looker", "intent": "Look." });
-        let id = client.call("aegis.task.execute", &asked)?["execution_id"].clone();
-        let end = client.call("aegis.task.wait", &json!({ "execution_id": id }))?;
+        let id = agents::execute(&mut client, "looker", false)?;
+        let output = agents::ended(&mut client, &id)?;
         through.push(began.elapsed().as_secs_f64() * 1e3 / TURNS as f64);
-        ensure!(end["status"] == "completed" && end["last_output"] == "Seen.", "{end}");
+        ensure!(output == "Seen.", "{output}");
     }
     let (through, beside) = (median(through), median(beside));
     Ok(vec![Figure {
@@ -73,14 +62,6 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
              same tool over stdio, which keeps nothing"
         ),
     }])
-}
-
-fn manifest() -> String {
-    format!(
-        "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: looker, version: 1.0.0 }}\nspec:\n  \
-         runtime: {{ language: python, version: '3.11', model: near/m }}\n  \
-         task: {{ instruction: Look. }}\n  tools: [{TOOL}]\n"
-    )
 }
 
 fn call() -> Value {
@@ -98,21 +79,8 @@ fn request(address: &str, messages: &[Value]) -> String {
 
 /// A provider that asks for a call in each of some turns, then is done, and begins anew; its address.
 fn provide() -> Result<String> {
-    let answer = |delta: Value, finish: &str| {
-        let event = |data: Value| format!("data: {data}\n\n");
-        let body = event(json!({ "choices": [{ "delta": delta, "finish_reason": finish }] }))
-            + &event(
-                json!({ "choices": [], "usage": { "prompt_tokens": 5, "completion_tokens": 1 } }),
-            )
-            + "data: [DONE]\n\n";
-        format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .into_bytes()
-    };
-    let asks = answer(json!({ "tool_calls": [call()] }), "tool_calls");
-    let done = answer(json!({ "content": "Seen." }), "stop");
+    let asks = agents::answer(&json!({ "tool_calls": [call()] }), "tool_calls");
+    let done = agents::answer(&json!({ "content": "Seen." }), "stop");
     let asked = Arc::new(AtomicUsize::new(0));
     stub_server::serve(move |first| {
         let turn = match first.starts_with("POST") {

@@ -68,12 +68,21 @@ impl BenchDaemon {
         self.wait()
     }
 
+    /// Kills the daemon and starts it again; the time until it answers.
+    pub(crate) fn kill_and_start_again(&mut self) -> Result<Duration> {
+        self.daemon.kill()?;
+        self.daemon.wait()?;
+        let began = Instant::now();
+        self.start_again()?;
+        Ok(began.elapsed())
+    }
+
     fn wait(&mut self) -> Result<()> {
         let began = Instant::now();
         while !self.command().args(["status", "--json"]).output()?.status.success() {
             let ended = self.daemon.try_wait()?;
             ensure!(ended.is_none() && began.elapsed() < PATIENCE, "no daemon: {}", self.stderr());
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }

@@ -117,7 +117,8 @@ pub(super) fn rss_of_tree_kib(pid: u32) -> Result<f64> {
     Ok(kib)
 }
 
-fn rss_kib(pid: u32) -> Result<f64> {
+/// Resident memory of a process.
+pub(super) fn rss_kib(pid: u32) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.trim().strip_suffix(" kB"));

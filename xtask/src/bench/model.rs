@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms, stub_server};
+use super::{agents, stub_server};
+use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms};
 
 const ROUNDS: usize = 100;
 /// Time that the provider takes for its first token, as a quick model does.
@@ -14,13 +15,7 @@ const FIRST_TOKEN: Duration = Duration::from_millis(50);
 
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let address = provide()?;
-    let house = BenchDaemon::open(
-        kit,
-        &format!(
-            "[model.provider.near]\nkind = \"openai-compatible\"\nendpoint = \"http://{address}/v1\"\n\
-             models = {{ m = {{}} }}\n[model.budget]\ntotal_tokens = 1000000000\n"
-        ),
-    )?;
+    let house = BenchDaemon::open(kit, &configured(&address))?;
     let mut client = house.attach()?;
     let mut direct = HttpConnection::open(&address)?;
     let body = json!({ "model": "m", "stream": true, "max_tokens": 16,
@@ -58,20 +53,17 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     }])
 }
 
+/// Configuration of the model `near/m` of a provider.
+pub(super) fn configured(address: &str) -> String {
+    format!(
+        "[model.provider.near]\nkind = \"openai-compatible\"\nendpoint = \"http://{address}/v1\"\n\
+         models = {{ m = {{}} }}\n[model.budget]\ntotal_tokens = 1000000000\n"
+    )
+}
+
 /// A provider that answers each request with one token; its address.
-fn provide() -> Result<String> {
-    let event = |data: serde_json::Value| format!("data: {data}\n\n");
-    let answer =
-        event(json!({ "choices": [{ "delta": { "content": "Yes" }, "finish_reason": "stop" }] }))
-            + &event(
-                json!({ "choices": [], "usage": { "prompt_tokens": 5, "completion_tokens": 1 } }),
-            )
-            + "data: [DONE]\n\n";
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
-        answer.len()
-    );
-    let answer = format!("{head}{answer}").into_bytes();
+pub(super) fn provide() -> Result<String> {
+    let answer = agents::answer(&json!({ "content": "Yes" }), "stop");
     stub_server::serve(move |_| {
         std::thread::sleep(FIRST_TOKEN);
         answer.clone()
