@@ -10,6 +10,7 @@ use hivekeep_ports::ModelUse;
 use crate::{
     AliasOptions, Options, Strategy, codes,
     provider::{ProviderShared, usage},
+    text_tools::ModelToolForm,
 };
 
 /// Aliases that tools ask for, whether or not they are set.
@@ -29,6 +30,12 @@ impl Candidate {
         let model = self.provider.options.models.get(&self.model)?;
         let free = self.provider.options.is_local().then_some((0.0, 0.0));
         model.input_usd.zip(model.output_usd).or(free)
+    }
+
+    /// How the model is offered tools.
+    pub(crate) fn tool_form(&self) -> ModelToolForm {
+        let model = self.provider.options.models.get(&self.model);
+        model.map(|model| model.tools).unwrap_or_default()
     }
 
     fn suits(&self, wanted: ModelUse) -> bool {

@@ -28,6 +28,7 @@ mod provider;
 mod relay_meter;
 mod scripted;
 mod service;
+mod text_tools;
 mod tools;
 mod transport;
 mod wire;
@@ -37,6 +38,7 @@ pub use options::{
     AliasName, AliasOptions, BudgetOptions, BudgetPeriod, ModelOptions, ModelProviderKind,
     ModelProviderOptions, ModelPurpose, Options, ProviderName, StatusOptions, Strategy,
 };
+pub use text_tools::ModelToolForm;
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use hivekeep_kernel::{Address, Layer, ToolError};
 use hivekeep_ports::{
     ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, LOST_MICRO_USD,
     LOST_TOKENS, ModelAnswer, ModelDelta, ModelMessage, ModelRequest, ModelSource, ModelStream,
-    ModelToolCall, ModelUsage, ModelUse, Models,
+    ModelUsage, ModelUse, Models,
 };
 use hivekeep_runtime::json_schema::validator;
 use serde_json::Value;
@@ -33,7 +33,7 @@ use crate::{
     failure::WireFailure,
     ledger::{Settled, SpendLedger},
     provider::{self, AnsweredQuestion, ProviderJob, Work},
-    wire::WireEnd,
+    text_tools::ModelToolForm,
 };
 
 /// Most tokens of an answer where the model has no bound of its own.
@@ -97,24 +97,34 @@ impl LanguageModels {
             let source = candidate.provider.source(&candidate.model);
             let question = self.question(&request, candidate);
             let budget = self.reserve(&request, candidate, &source, question.max_tokens).await?;
-            let asked = self.put(candidate, question, deltas.clone(), request.deadline).await;
+            let form = candidate.tool_form();
+            let whole = form != ModelToolForm::Native && !request.tools.is_empty();
+            let asked = match whole {
+                true => self.put_whole(candidate, question, &deltas, request.deadline).await,
+                false => self.put(candidate, question, deltas.clone(), request.deadline).await,
+            };
             let failure = match asked {
                 Ok(answered) => {
                     let usage = spend::usage(candidate, &budget, &answered);
                     self.ledger.settle(budget.reserved, &source, spend::settled(&usage)).await?;
                     let AnsweredQuestion { text, calls, end, attempts, .. } = answered;
-                    let structured = structured(&request, &source, &text, &calls, &end)?;
                     let stop = end.stop.unwrap_or(hivekeep_ports::ModelStop::Other);
-                    return Ok(ModelAnswer {
+                    let answer = ModelAnswer {
                         source,
                         text,
                         calls,
-                        structured,
+                        structured: None,
                         stop,
                         usage,
                         attempts,
                         failed,
-                    });
+                    };
+                    let mut answer = form.read(&request, answer);
+                    answer.structured = structured(&request, &answer)?;
+                    if whole {
+                        hand_on(&answer, &deltas).await;
+                    }
+                    return Ok(answer);
                 }
                 Err(failure) => failure,
             };
@@ -141,7 +151,29 @@ impl LanguageModels {
 
     fn question(&self, request: &ModelRequest, candidate: &Candidate) -> ModelQuestion {
         let max_tokens = max_tokens(request, candidate);
-        ModelQuestion { request: request.clone(), model: candidate.model.clone(), max_tokens }
+        let request = candidate.tool_form().written(request).into_owned();
+        ModelQuestion { request, model: candidate.model.clone(), max_tokens }
+    }
+
+    /// Puts a question whose answer is handed on when it is whole: the calls in its text are not known before.
+    async fn put_whole(
+        &self,
+        candidate: &Candidate,
+        question: ModelQuestion,
+        deltas: &mpsc::Sender<ModelDelta>,
+        deadline: Instant,
+    ) -> Result<AnsweredQuestion, WireFailure> {
+        let (pieces, mut read) = mpsc::channel(DELTAS_AHEAD);
+        let held_back = async {
+            let all = async { while read.recv().await.is_some() {} };
+            tokio::select! {
+                () = all => {}
+                // Nobody waits for the answer any more.
+                () = deltas.closed() => {}
+            }
+            drop(read);
+        };
+        tokio::join!(self.put(candidate, question, pieces, deadline), held_back).0
     }
 
     /// Puts a question to the provider's actor.
@@ -314,18 +346,23 @@ fn check_texts(texts: &[String]) -> Result<(), ToolError> {
     }
 }
 
+/// Hands a whole answer on, as long as it is read.
+async fn hand_on(answer: &ModelAnswer, deltas: &mpsc::Sender<ModelDelta>) {
+    let text = Some(answer.text.clone()).filter(|text| !text.is_empty()).map(ModelDelta::Text);
+    for delta in text.into_iter().chain(answer.calls.iter().cloned().map(ModelDelta::ToolCall)) {
+        if deltas.send(delta).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// The text as JSON that matches the request's schema, if it has one. An answer that asks for tools has none.
 ///
 /// # Errors
 /// `llm_schema_mismatch`.
-fn structured(
-    request: &ModelRequest,
-    source: &ModelSource,
-    text: &str,
-    calls: &[ModelToolCall],
-    end: &WireEnd,
-) -> Result<Option<Value>, ToolError> {
-    let Some(schema) = request.schema.as_ref().filter(|_| calls.is_empty()) else {
+fn structured(request: &ModelRequest, answer: &ModelAnswer) -> Result<Option<Value>, ToolError> {
+    let ModelAnswer { source, text, stop, .. } = answer;
+    let Some(schema) = request.schema.as_ref().filter(|_| answer.calls.is_empty()) else {
         return Ok(None);
     };
     let mismatch = |why: String| {
@@ -333,7 +370,7 @@ fn structured(
         ToolError::new(Layer::Result, codes::LLM_SCHEMA_MISMATCH, message)
             .next("allow more tokens, ask again, or use a model that keeps to schemas")
             .detail("answer", text.chars().take(400).collect::<String>())
-            .detail("stop", end.stop.map(|stop| stop.word()).unwrap_or_default())
+            .detail("stop", stop.word())
     };
     let value: Value = hivekeep_runtime::json_text::from_str(text.trim())
         .map_err(|error| mismatch(format!("it is not JSON: {error}")))?;

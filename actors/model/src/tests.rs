@@ -10,5 +10,6 @@ mod queues;
 mod relay;
 mod scores;
 mod stage;
+mod text_tools;
 mod tools;
 mod wires;

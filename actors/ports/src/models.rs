@@ -126,7 +126,7 @@ pub struct ModelToolCall {
     pub id: String,
     /// Name of the tool, as the model says it.
     pub name: String,
-    /// Arguments: an object.
+    /// Arguments: an object, or a text that says why a call which the model wrote in words cannot be read.
     pub arguments: Value,
     /// Opaque text of the provider that has to come back with the call.
     pub signature: Option<String>,

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use crate::text_tools::ModelToolForm;
+
 /// Most models of a provider.
 const MAX_MODELS: usize = 64;
 
@@ -180,6 +182,10 @@ pub struct ModelOptions {
     /// US dollars for a million tokens that are written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_usd: Option<f64>,
+    /// How tools are offered: `native` by the provider's API; `text`, described in words, for a model that calls none;
+    /// `json`, with the answer held to a JSON Schema by the server.
+    #[serde(skip_serializing_if = "is_native")]
+    pub tools: ModelToolForm,
     /// Length of the vectors of a model that embeds; another is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dimension: Option<usize>,
@@ -196,6 +202,9 @@ pub enum ModelPurpose {
     Embed,
 }
 
+fn is_native(form: &ModelToolForm) -> bool {
+    *form == ModelToolForm::Native
+}
 fn yes() -> bool {
     true
 }

@@ -108,6 +108,7 @@ impl LanguageModels {
 
 /// Usage of a question whose answer is as long as it may be.
 pub(super) fn worst(request: &ModelRequest, candidate: &Candidate, max_tokens: u32) -> ModelUsage {
+    let request = &*candidate.tool_form().written(request);
     let messages = request.messages.len() as u64 + 1;
     let input_tokens = tokens(request_bytes(request)) + messages * MESSAGE_TOKENS;
     let output_tokens = max_tokens.into();
