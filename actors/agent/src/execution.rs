@@ -1,9 +1,9 @@
 //! An execution of an agent: a durable run of turns of a model, and of the calls that it asks for.
 //!
 //! ```text
-//! open a session ─▶ [machine] ─▶ prompt ─▶ turn ─▶ calls ─▶ turn … ─▶ the model is done ─▶ validators ─▶ end
-//!                                  ▲                         │                                 │
-//!                                  └──── iteration failed ◀──┴── a bound, an answer of no use ◀┘
+//! open a session ─▶ [machine, material] ─▶ prompt ─▶ turn ─▶ calls ─▶ turn … ─▶ the model is done ─▶ validators ─▶ end
+//!                                            ▲                         │                                 │
+//!                                            └──── iteration failed ◀──┴── a bound, an answer of no use ◀┘
 //! ```
 //! An agent may be a program of others instead: it runs to its end in place of the turns ([`program`]).
 //!
@@ -15,7 +15,9 @@
 pub(crate) mod account;
 mod budget;
 mod call;
+mod compaction;
 mod consensus;
+pub(crate) mod context;
 mod events;
 mod judge;
 pub(crate) mod judging;
@@ -98,10 +100,14 @@ pub(crate) enum ExecutionStep {
     Open,
     /// Makes the machine that the manifest asks for.
     Place,
+    /// Reads an item that the manifest names.
+    Read,
     /// Begins an iteration.
     Prompt,
     /// Runs a program to its end, in place of turns.
     Program,
+    /// Asks the model for a summary of older turns.
+    Compact,
     /// Asks the model.
     Turn,
     /// Sets the calls of a turn aside in the budget.
@@ -184,6 +190,8 @@ impl Saga for ExecutionSaga {
         matches!(
             step,
             ExecutionStep::Turn
+                | ExecutionStep::Compact
+                | ExecutionStep::Read
                 | ExecutionStep::Program
                 | ExecutionStep::Place
                 | ExecutionStep::Ask(..)
@@ -194,8 +202,10 @@ impl Saga for ExecutionSaga {
         match step {
             ExecutionStep::Open => self.open().await,
             ExecutionStep::Place => self.place().await,
+            ExecutionStep::Read => self.read().await,
             ExecutionStep::Prompt => self.prompt().await,
             ExecutionStep::Program => self.program().await,
+            ExecutionStep::Compact => self.compact().await,
             ExecutionStep::Turn => self.turn().await,
             ExecutionStep::Admit => self.admit().await,
             ExecutionStep::Call(key) => self.call(key).await,

@@ -11,6 +11,8 @@
 //! exchange goes on when its program has gone: the program repeats it.
 
 mod exchange;
+#[cfg(test)]
+mod fuzzing;
 mod listen;
 mod request;
 

@@ -31,7 +31,7 @@ use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest};
 use hivekeep_ports::{Chats, ExecutionFiles};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-pub use options::{AgentBudgetBounds, Options};
+pub use options::{AgentBudgetBounds, AgentCompactionOptions, Options};
 use tools::AgentService;
 
 /// Manifests that are shipped with the daemon, each with the id that it always has: judges, a

@@ -28,6 +28,8 @@ pub struct Options {
     /// Bounds of the budget of an execution, which a manifest or a caller may lower and not raise; a user's tier
     /// may allow less (`execution_micro_usd`, `execution_tokens`, `execution_wall_secs`, `execution_tool_calls`).
     pub budget: AgentBudgetBounds,
+    /// When older turns of a conversation are replaced by a summary that the model writes, unless a manifest says it.
+    pub compaction: AgentCompactionOptions,
     /// Days that an execution waits for more budget before it fails.
     #[schemars(range(min = 1, max = 365))]
     pub wait_days: u32,
@@ -51,6 +53,7 @@ impl Default for Options {
             max_turns: 100,
             max_tokens: 2_000_000,
             budget: AgentBudgetBounds::default(),
+            compaction: AgentCompactionOptions::default(),
             wait_days: 30,
             chat_agent: "assistant".to_owned(),
             keep_workspace_secs: 3_600,
@@ -73,6 +76,23 @@ pub struct AgentBudgetBounds {
     pub wall_secs: u64,
     /// Calls of tools.
     pub tool_calls: u64,
+}
+
+/// Replacement of older turns of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentCompactionOptions {
+    /// Tokens of a conversation beyond which it is made shorter; 0: never.
+    pub tokens: u64,
+    /// Turns that stay as they are, the last ones.
+    #[schemars(range(min = 1, max = 1000))]
+    pub keep_turns: u64,
+}
+
+impl Default for AgentCompactionOptions {
+    fn default() -> Self {
+        Self { tokens: 0, keep_turns: 4 }
+    }
 }
 
 impl AgentBudgetBounds {

@@ -113,6 +113,7 @@ impl AgentService {
         let request = ExecutionRequest { host: self.host(&manifest.spec), ..request };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
         self.may_have(cx, plan.machine.as_ref())?;
+        self.may_read(cx, &plan)?;
         let mut sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
         if let Some(program) = &mut plan.program {
             let relay = self.shared.daemon.ports.need::<dyn ModelRelay>()?;

@@ -1,6 +1,8 @@
 //! The tools of agents over a real journal, for two users and an operator.
 
 mod chat;
+mod compaction;
+mod context;
 mod corpus;
 mod fakes;
 mod growth;
@@ -9,6 +11,7 @@ mod machine;
 pub(crate) mod machines;
 mod programs;
 mod relatives;
+mod storm;
 mod talk;
 mod tasks;
 

@@ -30,7 +30,7 @@ use serde_json::json;
 use crate::{
     DeployedAgent, Options, SHIPPED,
     execution::{
-        ExecutionSaga, ExecutionShared,
+        ExecutionSaga, ExecutionShared, context,
         place::ExecutionMachines,
         plan::{AgentMachinePlan, MachineHost},
         relatives,
@@ -263,7 +263,7 @@ pub(crate) struct AgentService {
     pub(crate) machines: Arc<ExecutionMachines>,
     pub(crate) ports: Ports,
     catalogue: Arc<dyn ToolCatalogue>,
-    calls: Arc<dyn Tools>,
+    pub(crate) calls: Arc<dyn Tools>,
 }
 
 impl Service for AgentService {
@@ -336,6 +336,7 @@ impl AgentService {
         MachineHost {
             tools: named.collect(),
             runs_program: spec.runtime.program.is_some() || spec.runtime.command.is_some(),
+            reads_files: context::reads_files(spec),
             bounds: self.ports.find::<WorkspaceBounds>(),
             has_image: image.is_some_and(|(image, here)| here.is_present(image) == Some(true)),
         }

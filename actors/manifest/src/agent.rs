@@ -12,9 +12,10 @@ use crate::common::{
 };
 
 pub use execution::{
-    AgentBudget, AgentDelivery, AgentExecution, Consensus, DeliveryCondition, DeliveryDestination,
-    ExecutionMode, JudgeFallback, OutputFormat, OutputRules, OutputStream, ScriptRule,
-    SemanticRule, SystemRules, ToolValidator, Transform, Validation, ValidationRules, Validator,
+    AgentBudget, AgentCompaction, AgentDelivery, AgentExecution, Consensus, DeliveryCondition,
+    DeliveryDestination, ExecutionMode, JudgeFallback, OutputFormat, OutputRules, OutputStream,
+    ScriptRule, SemanticRule, SystemRules, ToolValidator, Transform, Validation, ValidationRules,
+    Validator,
 };
 pub(crate) use rules::{check, check_tools};
 
@@ -220,6 +221,8 @@ pub enum ContextItem {
     File {
         /// Path of the source.
         path: String,
+        /// Place that it is in, as file tools name one. Default: the execution's own.
+        place: Option<String>,
         /// Summary of the source, for the agent.
         description: Option<String>,
     },
@@ -227,6 +230,8 @@ pub enum ContextItem {
     Directory {
         /// Path of the source.
         path: String,
+        /// Place that it is in, as file tools name one. Default: the execution's own.
+        place: Option<String>,
         /// Summary of the source, for the agent.
         description: Option<String>,
     },

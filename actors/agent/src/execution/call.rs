@@ -2,7 +2,7 @@
 //! shown it.
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, Progress, SessionId, ToolError, codes};
+use hivekeep_kernel::{Layer, Progress, SessionId, ToolError, codes, fault_point};
 use hivekeep_ports::{ChildAnswer, ChildCall};
 use hivekeep_runtime::log::LogError;
 use serde_json::Value;
@@ -58,7 +58,10 @@ impl ExecutionSaga {
             }
         };
         let name = asked.name.clone();
-        self.handle.record(Record::Called { key, name, result, at: Utc::now() }).await
+        fault_point!("agent.call_made");
+        self.handle.record(Record::Called { key, name, result, at: Utc::now() }).await?;
+        fault_point!("agent.call_recorded");
+        Ok(())
     }
 
     /// Tool and arguments of a call that can be made, or the result of one that cannot.
@@ -69,6 +72,16 @@ impl ExecutionSaga {
         asked: &'c AskedCall,
     ) -> Result<(&'c str, &'c serde_json::Map<String, Value>), CallEnd> {
         let failed = |error: ToolError| CallEnd::Failed { error: Box::new(error) };
+        if let Value::String(why) = &asked.arguments {
+            return Err(failed(
+                ToolError::new(
+                    Layer::Schema,
+                    codes::INVALID_INPUT,
+                    format!("the call cannot be read: {why}"),
+                )
+                .next("write it once more, in the form that you were told"),
+            ));
+        }
         let Some(tool) = &asked.tool else {
             let code = crate::codes::AGENT_TOOL_UNKNOWN;
             return Err(failed(

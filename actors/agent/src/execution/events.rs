@@ -14,11 +14,21 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::Begun(begun) => ("execution_started", started(begun)),
         Record::Opened { session, .. } => ("session_opened", json!({ "session_id": session })),
         Record::Placed { workspace, .. } => ("machine_ready", json!({ "workspace_id": workspace })),
+        Record::ContextRead { item, read, .. } => (
+            "context_read",
+            json!({ "item": item + 1, "bytes": read.text.len(), "size_bytes": read.size_bytes,
+                "cut": read.cut }),
+        ),
         Record::Prompted { iteration, text, .. } => {
             ("iteration_started", json!({ "iteration": iteration + 1, "prompt": text }))
         }
         Record::Answered { iteration, turn, answer, .. } => {
             ("llm_interaction", interaction(*iteration, *turn, answer))
+        }
+        Record::Compacted { before: (iteration, turn), from, answer, .. } => {
+            let mut payload = interaction(*iteration, *turn, answer);
+            payload["kept_from"] = json!({ "iteration": from.0 + 1, "turn": from.1 + 1 });
+            ("conversation_compacted", payload)
         }
         Record::Called { key: (iteration, turn, call), name, result, .. } => {
             let at = json!({

@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 
 use super::{
     account::BudgetAmounts,
+    compaction::CompactionPlan,
+    context::{self, ContextSource},
     template::{self, TemplateValue},
     validation::{self, ValidationPlan},
 };
@@ -50,8 +52,12 @@ pub(crate) struct ExecutionPlan {
     pub(crate) instruction: String,
     /// Template of the prompt; without one the parts stand one below the other.
     pub(crate) template: Option<String>,
-    /// Texts that the agent is given to read.
+    /// Texts that the agent is given to read, those of `sources` once they are read.
     pub(crate) context: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sources: Vec<ContextSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) compaction: Option<CompactionPlan>,
     pub(crate) intent: Option<String>,
     /// Name of a chat: an execution that waits for its next message where another one ends.
     #[serde(default)]
@@ -150,13 +156,8 @@ impl ExecutionPlan {
         let program = ProgramPlan::of(&spec.runtime)?;
         let constant = spec.task.input_data.unwrap_or_default();
         let input = checked_input(constant, spec.input_schema.as_ref(), request.input)?;
-        let texts = spec.context.into_iter().flatten().filter_map(|item| match item {
-            ContextItem::Text { content, description: None } => Some(content),
-            ContextItem::Text { content, description: Some(about) } => {
-                Some(format!("{about}:\n{content}"))
-            }
-            _ => None,
-        });
+        let (context, sources) = context::planned(spec.context);
+        let compaction = spec.execution.as_ref().and_then(|it| it.compaction);
         Ok(Self {
             agent_id,
             agent: metadata.name,
@@ -170,7 +171,9 @@ impl ExecutionPlan {
             judges: BTreeMap::new(),
             instruction: spec.task.instruction,
             template: spec.task.prompt_template,
-            context: texts.collect(),
+            context,
+            sources,
+            compaction: CompactionPlan::of(compaction, options),
             intent: request.intent.filter(|intent| !intent.trim().is_empty()),
             chat: None,
             input,
@@ -380,11 +383,11 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
     let instead = "what a program does and says is not judged yet: remove it";
     refused.add(judged(|it| it.validation.is_some()), "execution.validation", instead);
     refused.add(judged(|it| it.tool_validation.is_some()), "execution.tool_validation", instead);
-    for (index, item) in context.iter().flatten().enumerate() {
-        let fetched = !matches!(item, ContextItem::Text { .. });
-        let instead = "write the text itself, or name a tool in `tools` that reads it";
-        refused.add(fetched, &format!("context[{index}]"), instead);
-    }
+    let is_read = |item: &&ContextItem| !matches!(item, ContextItem::Text { .. });
+    let many = context.iter().flatten().filter(is_read).count() > context::MOST_SOURCES;
+    refused.add(many, "context", "name fewer to read: 32 pages, files and folders are read");
+    let instead = "a program keeps its own conversation: remove it";
+    refused.add(judged(|it| it.compaction.is_some()), "execution.compaction", instead);
     let instead = "have the operator add a source with the service's tools";
     refused.add(contexts.is_some(), "contexts", instead);
     if let Some(execution) = execution {
@@ -436,6 +439,7 @@ fn refuse_of_execution(
         tool_validation: _,
         delivery,
         budget: _,
+        compaction: _,
     } = execution;
     let instead = "name `vault` in `tools` to keep notes";
     refused.add(*memory == Some(true), "execution.memory", instead);

@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::{
     account::{AccountChange, BudgetAmounts},
+    compaction::TurnPlace,
+    context::ContextText,
     judging::JudgingRecord,
     place::KeptWorkspaces,
     plan::ExecutionPlan,
@@ -151,6 +153,12 @@ pub(crate) enum Record {
         workspace: WorkspaceId,
         at: DateTime<Utc>,
     },
+    /// An item that the manifest has it read is read.
+    ContextRead {
+        item: usize,
+        read: Box<ContextText>,
+        at: DateTime<Utc>,
+    },
     /// An iteration begins.
     Prompted {
         iteration: usize,
@@ -161,6 +169,13 @@ pub(crate) enum Record {
     Answered {
         iteration: usize,
         turn: usize,
+        answer: Box<TurnAnswer>,
+        at: DateTime<Utc>,
+    },
+    /// A model has written a summary of the turns before `from`, asked for before a turn.
+    Compacted {
+        before: TurnPlace,
+        from: TurnPlace,
         answer: Box<TurnAnswer>,
         at: DateTime<Utc>,
     },
@@ -249,8 +264,10 @@ impl Record {
             Self::Begun(begun) => begun.at,
             Self::Opened { at, .. }
             | Self::Placed { at, .. }
+            | Self::ContextRead { at, .. }
             | Self::Prompted { at, .. }
             | Self::Answered { at, .. }
+            | Self::Compacted { at, .. }
             | Self::Called { at, .. }
             | Self::ModelAsked { at, .. }
             | Self::ModelAnswered { at, .. }

@@ -1,7 +1,7 @@
 //! State of an execution: what its records add up to, in its stream `execution/ID`.
 //!
 //! ```text
-//! begun ─▶ opened ─▶ [placed] ─▶ ( prompted ─▶ ( answered ─▶ called* )* ─▶ iteration failed )* ─▶ ended ─▶ closed
+//! begun ─▶ opened ─▶ [placed] ─▶ context read* ─▶ ( prompted ─▶ ( answered ─▶ called* )* ─▶ iteration failed )* ─▶ ended ─▶ closed
 //!                                             └▶ ( model asked ─▶ model answered )* ─▶ program ended
 //!                                          cancelled, at any time before the end ─────▶ closed
 //! answered ─▶ ( ( judge asked ─▶ judge ended )* ─▶ validated )* ─▶ called, ended or failed
@@ -28,6 +28,8 @@ pub(crate) use super::relayed::{KeptAnswer, RelayedRequests, RelayedTurn};
 use super::{
     ExecutionStep,
     account::{BudgetAmounts, BudgetKind, ExecutionAccount},
+    compaction::CompactionState,
+    context::ContextProgress,
     events,
     judging::JudgingState,
     program::ProgramEnd,
@@ -96,6 +98,8 @@ pub(crate) struct ExecutionState {
     pub(crate) judging: Arc<JudgingState>,
     /// Tokens of all turns.
     pub(crate) tokens: u64,
+    pub(crate) context: ContextProgress,
+    pub(crate) compaction: CompactionState,
     /// Requests of its programs to their model.
     pub(crate) relayed: RelayedRequests,
     /// Text of the last answer.
@@ -158,6 +162,9 @@ impl ExecutionState {
         if self.begun.plan.machine.is_some() && self.workspace.is_none() {
             return vec![ExecutionStep::Place];
         }
+        if self.context_to_read().is_some() {
+            return vec![ExecutionStep::Read];
+        }
         if self.account.waiting().is_some() {
             return Vec::new();
         }
@@ -182,6 +189,7 @@ impl ExecutionState {
                 calls.into_iter().flat_map(|call| self.call_steps((at.0, at.1, call))).collect()
             }
             Some(last) => self.output_steps(&last).unwrap_or_else(|| vec![ExecutionStep::Conclude]),
+            None if self.compaction_due().is_some() => vec![ExecutionStep::Compact],
             None => vec![ExecutionStep::Turn],
         }
     }
@@ -231,6 +239,9 @@ impl ExecutionState {
         let (iteration, limits) = (self.iteration()?, &self.begun.plan.limits);
         if let Some(program) = &self.begun.plan.program {
             return iteration.program.as_ref().map(|end| end.conclusion(&program.name));
+        }
+        if let Some(error) = self.compaction_failure() {
+            return Some(Conclusion::Fails(error));
         }
         let last = iteration.turns.last()?;
         let fails = |code, message: String, next: &str| {
@@ -306,6 +317,7 @@ impl ExecutionState {
         match record {
             Record::Opened { session, .. } if self.child.is_none() => self.child = Some(*session),
             Record::Placed { workspace, .. } => self.workspace = Some(*workspace),
+            Record::ContextRead { item, read, .. } => self.took_context(*item, read)?,
             Record::Prompted { iteration, text, at } if !over => {
                 self.begin_iteration(*iteration, text, *at)?;
             }
@@ -320,6 +332,9 @@ impl ExecutionState {
                 Arc::make_mut(&mut self.account).answered(&used, answer.messages_read);
                 self.tokens = self.tokens.saturating_add(tokens);
                 self.said = Some(answer.text.as_str().into());
+            }
+            Record::Compacted { before, from, answer, .. } => {
+                self.compacted(*before, *from, answer)?;
             }
             Record::Called { key: (iteration, turn, call), result, .. } => {
                 let iteration = Arc::make_mut(self.iterations.get_mut(*iteration)?);
@@ -394,6 +409,8 @@ impl Sourced for ExecutionState {
                 iterations: Vec::new(),
                 judging: Arc::default(),
                 tokens: 0,
+                context: ContextProgress::default(),
+                compaction: CompactionState::default(),
                 relayed: RelayedRequests::default(),
                 said: None,
                 end: None,
@@ -489,11 +506,13 @@ impl RunState for ExecutionState {
             (*prompt, *turns, *program) = (Arc::from(""), Vec::new(), None);
         }
         self.relayed.rest();
+        self.compaction = CompactionState::default();
         Arc::make_mut(&mut self.account).messages = Vec::new();
         let plan = &mut Arc::make_mut(&mut self.begun).plan;
         (plan.validation, plan.judges) = (ValidationPlan::default(), BTreeMap::new());
         self.judging = Arc::default();
         (plan.template, plan.context, plan.program) = (None, Vec::new(), None);
+        plan.sources = Vec::new();
         (plan.input, plan.instruction) = (JsonObject::new(), String::new());
         if let Some(intent) = &mut plan.intent {
             intent.truncate(intent.floor_char_boundary(SUMMARY_BYTES));

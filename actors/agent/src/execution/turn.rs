@@ -4,7 +4,7 @@
 use std::{collections::HashMap, future::ready, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Effect, ToolError};
+use hivekeep_kernel::{Effect, ToolError, fault_point};
 use hivekeep_ports::{
     ChildTool, LOST_MICRO_USD, LOST_TOKENS, ModelAnswer, ModelMessage, ModelRequest, ModelStop,
     ModelTool, ModelToolCall, ModelToolChoice,
@@ -16,6 +16,7 @@ use super::{
     ExecutionSaga,
     account::BudgetAmounts,
     call::shown,
+    compaction::TurnPlace,
     repeated,
     state::{AskedCall, CalledTool, ExecutionState, Record, TurnAnswer, TurnStop},
 };
@@ -31,7 +32,8 @@ impl ExecutionSaga {
     /// Asks the model, and records its answer or the end that a failure is.
     pub(super) async fn turn(&self) -> Result<(), LogError> {
         let state = self.handle.state();
-        let answered = self.handle.cancelled().run_until_cancelled(self.ask_model(&state)).await;
+        let asked = self.ask_model(&state, |tools, deadline| request(&state, tools, deadline));
+        let answered = self.handle.cancelled().run_until_cancelled(asked).await;
         // Cancelled: that is recorded.
         let Some(answered) = answered else { return Ok(()) };
         let (iteration, turn) = match state.iteration() {
@@ -43,27 +45,39 @@ impl ExecutionSaga {
                 let messages_read = state.account.messages.len();
                 let answer = Box::new(TurnAnswer { messages_read, ..kept(answer, &tools) });
                 let record = Record::Answered { iteration, turn, answer, at: Utc::now() };
+                fault_point!("agent.turn_answered");
                 self.handle.record(record).await?;
+                fault_point!("agent.turn_recorded");
                 self.settle();
                 Ok(())
             }
             // Its wait is recorded.
             Ok(None) => Ok(()),
-            Err(error) => match self.left(&state) {
-                Err(over) => self.out_of_time(over).await,
-                Ok(_) => match self.time_left(&state) {
-                    Some((left, shortage)) if left.is_zero() => self.wait(shortage).await,
-                    _ => self.fail(error).await,
-                },
+            Err(error) => self.unanswered(&state, error).await,
+        }
+    }
+
+    /// Records what the failure of a request comes to.
+    pub(super) async fn unanswered(
+        &self,
+        state: &ExecutionState,
+        error: ToolError,
+    ) -> Result<(), LogError> {
+        match self.left(state) {
+            Err(over) => self.out_of_time(over).await,
+            Ok(_) => match self.time_left(state) {
+                Some((left, shortage)) if left.is_zero() => self.wait(shortage).await,
+                _ => self.fail(error).await,
             },
         }
     }
 
     /// Asks until the model answers, as long as its failures pass and there is time; nothing if the budget is not
     /// enough.
-    async fn ask_model(
+    pub(super) async fn ask_model(
         &self,
         state: &ExecutionState,
+        request: impl Fn(&[ChildTool], Instant) -> ModelRequest,
     ) -> Result<Option<(ModelAnswer, Vec<ChildTool>)>, ToolError> {
         let mut pause = PAUSE;
         let mut attempt = 1;
@@ -76,7 +90,7 @@ impl ExecutionSaga {
             let tools = repeated(cancelled, || ready(self.shared.children.tools(child))).await?;
             let left = self.time_left(state).map_or(left, |(budget, _)| budget.min(left));
             let limit = Duration::from_secs(state.begun.plan.limits.model_secs).min(left);
-            let request = request(state, &tools, Instant::now() + limit);
+            let request = request(&tools, Instant::now() + limit);
             if !self.reserve_turn(&request, &lost).await? {
                 return Ok(None);
             }
@@ -112,7 +126,7 @@ fn request(state: &ExecutionState, tools: &[ChildTool], deadline: Instant) -> Mo
         session: state.begun.payer,
         model: plan.model.clone(),
         system: None,
-        messages: conversation(state),
+        messages: conversation(state, None),
         tools: tools.iter().map(tool).collect(),
         tool_choice: ModelToolChoice::Auto,
         schema: None,
@@ -124,21 +138,34 @@ fn request(state: &ExecutionState, tools: &[ChildTool], deadline: Instant) -> Mo
 }
 
 /// Conversation of the iteration that goes on, in a chat of all of them: each call with its result, and each message of
-/// a person where the model read it. Those of iterations before stand behind the prompt.
-fn conversation(state: &ExecutionState) -> Vec<ModelMessage> {
-    let iterations = match state.begun.plan.chat {
-        Some(_) => &state.iterations[..],
-        None => &state.iterations[state.iterations.len().saturating_sub(1)..],
-    };
+/// a person where the model read it. Those of iterations before stand behind the prompt. What was replaced is a summary.
+/// It ends before a turn, where one is given.
+pub(super) fn conversation(state: &ExecutionState, end: Option<TurnPlace>) -> Vec<ModelMessage> {
+    let first = state.first_shown();
+    let summary = state.compaction.shown(first);
     let said = |from: usize, to: usize| {
         let said = state.account.messages.get(from..to).unwrap_or_default().iter();
         said.map(|message| ModelMessage::User(message.text.clone()))
     };
     let (mut messages, mut read) = (Vec::new(), 0);
-    for iteration in iterations {
+    for (number, iteration) in state.iterations.iter().enumerate().skip(first) {
         let prompt = Some(iteration.prompt.to_string()).filter(|prompt| !prompt.is_empty());
         messages.extend(prompt.map(ModelMessage::User));
-        for turn in &iteration.turns {
+        for (nth, turn) in iteration.turns.iter().enumerate() {
+            let place = (number, nth);
+            if end.is_some_and(|end| place >= end) {
+                return messages;
+            }
+            match &summary {
+                Some((from, _)) if place < *from => {
+                    read = read.max(turn.answer.messages_read);
+                    continue;
+                }
+                Some((from, text)) if place == *from => {
+                    messages.push(ModelMessage::User(text.clone()))
+                }
+                _ => {}
+            }
             messages.extend(said(read, turn.answer.messages_read));
             read = read.max(turn.answer.messages_read);
             let calls: Vec<_> = turn.answer.calls.iter().map(asked).collect();
@@ -161,7 +188,7 @@ fn asked(call: &AskedCall) -> ModelToolCall {
 }
 
 /// Answer as it is recorded. A tool is known by the name that the model was told, or by the declared one.
-fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
+pub(super) fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
     let plain = |name: &str| name.replace('.', "_");
     let known: HashMap<_, _> = tools.iter().map(|tool| (plain(&tool.name), tool)).collect();
     let called = |tool: &&ChildTool| CalledTool {

@@ -49,6 +49,11 @@ impl FakeModels {
         lock(&self.0).asked.clone()
     }
 
+    /// Number of those.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.0).asked.len()
+    }
+
     pub(super) fn cost(&self, micro_usd: Option<u64>) {
         lock(&self.0).price = micro_usd;
     }
@@ -160,6 +165,11 @@ struct ChildrenState {
 impl FakeChildren {
     pub(super) fn calls(&self, tool: &str) -> usize {
         lock(&self.0.calls).iter().filter(|(name, _)| name == tool).count()
+    }
+
+    /// Calls that were made, with their arguments.
+    pub(super) fn made(&self) -> Vec<(String, Value)> {
+        lock(&self.0.calls).clone()
     }
 
     pub(super) fn opened(&self) -> Vec<(SessionId, ChildSession)> {

@@ -40,21 +40,30 @@ impl Stage {
         rows.iter().filter(|row| row.kind == "execution").count()
     }
 
-    async fn records(&self, id: &str) -> (ExecutionId, Vec<Record>) {
+    pub(super) async fn records(&self, id: &str) -> (ExecutionId, Vec<Record>) {
         let id: ExecutionId = id.parse().expect("an id");
         let stream = log::stream::<ExecutionState>(id).expect("a name");
         let read = log::read_records::<ExecutionState>(&self.rig.daemon.journal, &stream).await;
         (id, read.expect("read"))
     }
 
+    /// A stage after a daemon that died behind these records, prepared before it goes on with them.
+    pub(super) async fn reopened(
+        id: ExecutionId,
+        records: &[Record],
+        prepare: impl Fn(&Self),
+    ) -> Self {
+        let mut stage = Self::new([]).await;
+        write(&stage, id, records).await;
+        prepare(&stage);
+        stage.children.adopt(stage.rig.session, &id.to_string(), opened(records), &TOOLS);
+        stage.rig = stage.rig.crashed().await;
+        stage
+    }
+
     /// A stage after a daemon that died behind these records.
     async fn with_records(id: ExecutionId, records: &[Record]) -> Self {
-        let mut stage = Self::new([]).await;
-        stage.models.answer(working);
-        write(&stage, id, records).await;
-        stage.rig = stage.rig.crashed().await;
-        stage.children.adopt(stage.rig.session, &id.to_string(), opened(records), &TOOLS);
-        stage
+        Self::reopened(id, records, |stage| stage.models.answer(working)).await
     }
 }
 

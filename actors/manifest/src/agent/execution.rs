@@ -33,6 +33,20 @@ pub struct AgentExecution {
     pub delivery: Option<AgentDelivery>,
     /// Budget of an execution.
     pub budget: Option<AgentBudget>,
+    /// When older turns of a conversation are replaced by a summary. Default: never.
+    pub compaction: Option<AgentCompaction>,
+}
+
+/// Replacement of the older turns of a long conversation by a summary that the model writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCompaction {
+    /// Tokens of a conversation beyond which it is made shorter.
+    #[schemars(range(min = 256, max = 100_000_000))]
+    pub tokens: u64,
+    /// Turns that stay as they are, the last ones. Default: 4.
+    #[schemars(range(min = 1, max = 1000))]
+    pub keep_turns: Option<u64>,
 }
 
 /// Budget. At one of its bounds an execution waits for more. Executions that it begins count.

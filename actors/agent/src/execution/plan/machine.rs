@@ -73,6 +73,8 @@ pub(crate) struct MachineHost {
     pub(crate) tools: Vec<&'static ToolSpec>,
     /// True for an agent that is a program: it works in the machine itself.
     pub(crate) runs_program: bool,
+    /// True for an agent that is given files of the machine to read.
+    pub(crate) reads_files: bool,
     /// Machines that the daemon makes; `None` where it makes none.
     pub(crate) bounds: Option<Arc<WorkspaceBounds>>,
     /// True if the manifest's image is known to be here.
@@ -97,7 +99,7 @@ impl MachineHost {
 
     /// True if anything of the agent works in a machine.
     fn works(&self) -> bool {
-        self.runs_program || self.working().next().is_some()
+        self.runs_program || self.reads_files || self.working().next().is_some()
     }
 
     /// A tool that may reach other machines than the session's own.

@@ -24,6 +24,7 @@ use Does::{Changes, Nothing, Refused};
 fn fields() -> Vec<(&'static str, Value, Does)> {
     let judge = || json!([{ "type": "semantic", "judge_agent": "j", "criteria": "c" }]);
     let exit = json!([judge()[0], { "type": "exit_code" }]);
+    let many = vec![json!({ "type": "url", "url": "https://a.b" }); 33].into();
     let rules = json!({ "output": { "regex": "a" } });
     let container = json!({ "type": "container", "image": "a/b", "command": ["c"] });
     let volume = json!([{ "name": "v", "mount_path": "/workspace", "size_limit": "1Gi" }]);
@@ -45,7 +46,10 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("task.prompt_template", json!("{{instruction}} {{input}}"), Changes),
         ("task.input_data", json!({ "depth": 3 }), Changes),
         ("context", json!([{ "type": "text", "content": "Read this." }]), Changes),
-        ("context", json!([{ "type": "url", "url": "https://a.b" }]), Refused("spec.context[0]")),
+        ("context", json!([{ "type": "url", "url": "https://a.b" }]), Changes),
+        ("context", json!([{ "type": "file", "path": "a", "place": "b" }]), Changes),
+        ("context", json!([{ "type": "directory", "path": "a" }]), Changes),
+        ("context", many, Refused("spec.context")),
         ("contexts", json!([{ "service": "imap" }]), Refused("spec.contexts")),
         ("execution.mode", json!("iterative"), Changes),
         ("execution.max_retries", json!(3), Changes),
@@ -60,6 +64,7 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("execution.tool_validation", judge(), Changes),
         ("execution.delivery", json!({ "destinations": [] }), Refused("spec.execution.delivery")),
         ("execution.budget", json!({ "tokens": 5 }), Changes),
+        ("execution.compaction", json!({ "tokens": 5_000 }), Changes),
         ("security.network", json!({ "mode": "none" }), Changes),
         ("security.filesystem", json!({ "read": [] }), Refused("spec.security.filesystem")),
         ("security.filesystem", all_files, Changes),
@@ -95,6 +100,7 @@ fn host(tools: &[NamedTool]) -> MachineHost {
     MachineHost {
         tools: tools.iter().map(tool).collect(),
         runs_program: false,
+        reads_files: false,
         bounds: Some(Arc::new(crate::tests::machines::bounds())),
         has_image: false,
     }
