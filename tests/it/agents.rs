@@ -78,3 +78,92 @@ fn an_execution_goes_on_after_kill_9_and_does_nothing_twice() {
         "{sessions}"
     );
 }
+
+/// The daemon dies before and after the record of an answer and of a call: what was kept is not asked for again, and
+/// what took effect does not take it again.
+#[test]
+#[cfg_attr(not(feature = "failpoints"), ignore = "needs failpoints: `cargo xtask t it`")]
+fn a_kill_at_each_point_asks_and_does_nothing_twice() {
+    for (point, interrupted) in [
+        ("agent.turn_answered", 0),
+        ("agent.turn_recorded", 0),
+        ("agent.call_made", 1),
+        ("agent.call_recorded", 0),
+    ] {
+        let home = home("").with("FAILPOINTS", &format!("{point}=return(kill)"));
+        let mut daemon = home.daemon();
+        call(&home, "aegis.agent.create", json!({ "manifest_yaml": MANIFEST }));
+        // The daemon may be gone before it answers.
+        home.run(&["call", "aegis.task.execute", "--json", r#"{ "agent_id": "keeper" }"#]);
+        daemon.wait();
+        let home = home.with("FAILPOINTS", "");
+        let _again = home.daemon();
+        let id = call(&home, "aegis.task.list", json!({}))["executions"][0]["id"].clone();
+        let wait = json!({ "execution_id": id, "timeout_seconds": 60 });
+        assert_eq!(call(&home, "aegis.task.wait", wait)["status"], "completed", "{point}");
+        let scripts = call(&home, "aegis.script.list", json!({}));
+        assert!(scripts["scripts"].as_array().is_some_and(|all| all.len() <= 1), "{scripts}");
+        let all = types(&home, &id);
+        let count = |event_type: &str| all.iter().filter(|it| *it == event_type).count();
+        assert_eq!(count("llm_interaction"), 2, "{point}: {all:?}");
+        assert_eq!(count("tool_invocation_interrupted"), interrupted, "{point}: {all:?}");
+        let made = count("tool_invocation_completed") + interrupted;
+        assert_eq!(made, 1, "{point}: {all:?}");
+    }
+}
+
+/// A model that calls no tools by itself: a call in words that cannot be read is told, the file is written, the output
+/// is rejected, and the next iteration knows why.
+#[test]
+fn a_model_without_tool_calls_writes_a_file_and_tries_again() {
+    let (home, folder) = (Home::new(), tempfile::tempdir().expect("a folder"));
+    let write = |content: &str| {
+        let call = json!({ "tool": "fs_write",
+            "arguments": { "path": "note.txt", "content": content } });
+        json!({ "text": format!("I write.\n```tool_call\n{call}\n```\n") })
+    };
+    let replies = json!({ "replies": [
+        { "text": "```tool_call\n{ tool: fs_write }\n```" },
+        write("first"),
+        { "text": "It is done." },
+        write("second"),
+        { "text": "It is kept." },
+    ] });
+    let script = home.path("replies.json");
+    std::fs::write(&script, replies.to_string()).expect("writes");
+    let config = format!(
+        "[model.provider.script]\nkind = \"scripted\"\nscript = {script:?}\nmodels = {{ m = {{ tools = \"text\" }} }}\n\
+         [session.places.notes]\nfolder = {:?}\nread_only = false\n",
+        folder.path()
+    );
+    std::fs::write(home.path("config.toml"), config).expect("writes");
+    let _daemon = home.daemon();
+    let manifest = MANIFEST.replace("aegis.script.save, aegis.script.list", "fs.write").replace(
+        "  task:",
+        "  execution: { mode: iterative, validation: [{ type: regex, pattern: kept }] }\n  task:",
+    );
+    call(&home, "aegis.agent.create", json!({ "manifest_yaml": manifest }));
+    let id =
+        call(&home, "aegis.task.execute", json!({ "agent_id": "keeper" }))["execution_id"].clone();
+    let end = call(&home, "aegis.task.wait", json!({ "execution_id": id, "timeout_seconds": 60 }));
+    assert_eq!(
+        (&end["status"], &end["last_output"]),
+        (&json!("completed"), &json!("It is kept.")),
+        "{end}"
+    );
+    assert_eq!(end["iteration_count"], 2);
+    let written = std::fs::read_to_string(folder.path().join("note.txt")).expect("reads");
+    assert_eq!(written, "second");
+    let logs = call(&home, "aegis.task.logs", json!({ "execution_id": id, "limit": 200 }));
+    let events = logs["events"].as_array().expect("events");
+    let of = |event_type: &str| {
+        let all = events.iter().filter(|event| event["event_type"] == event_type);
+        all.map(|event| event["payload"].clone()).collect::<Vec<_>>()
+    };
+    let failed = of("tool_invocation_failed");
+    let told = failed[0]["error"]["message"].as_str().expect("text");
+    assert!(failed.len() == 1 && told.contains("not readable as JSON"), "{failed:?}");
+    assert_eq!(of("tool_invocation_completed").len(), 2);
+    let prompt = of("iteration_started")[1]["prompt"].as_str().expect("text").to_owned();
+    assert!(prompt.contains("Previous attempt failed: validation_failed"), "{prompt}");
+}

@@ -13,6 +13,8 @@ pub mod agent;
 mod check;
 pub mod common;
 pub mod dag;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod problems;
 pub mod workflow;
 mod yaml;
