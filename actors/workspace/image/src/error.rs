@@ -170,7 +170,7 @@ impl Error {
 /// Command that repairs an image.
 pub(super) fn remedy(image: &ImageName) -> String {
     match image {
-        ImageName::Pulled(name) if name.is_short() => {
+        ImageName::Pulled(name) if name.is_given() => {
             format!("run: hivekeep image pull REF --name {image}")
         }
         ImageName::Pulled(_) => format!("run: hivekeep image pull {image}"),

@@ -83,9 +83,11 @@ impl PulledName {
         (first && text.len() <= 240 && text.bytes().all(plain)).then(|| Self(text.into()))
     }
 
-    /// Name without what only references have.
-    pub fn is_short(&self) -> bool {
-        !self.0.contains(['/', ':', '@'])
+    /// Name that was given to an image, since it names no registry.
+    pub fn is_given(&self) -> bool {
+        let folder = self.0.split_once('/').map(|(folder, _)| folder);
+        let is_registry = folder.is_some_and(|it| it.contains('.') || it == "localhost");
+        !is_registry && !self.0.contains([':', '@'])
     }
 }
 

@@ -268,8 +268,11 @@ fn name_for(request: &PullRequest) -> OciResult<PulledName> {
         }
     };
     match ImageName::named(&text)? {
-        ImageName::Pulled(name) if request.name.is_none() || name.is_short() => Ok(name),
-        ImageName::Pulled(_) => Err(no(&text, "a name has letters, digits, `.`, `_` and `-`")),
+        ImageName::Pulled(name) if request.name.is_none() || name.is_given() => Ok(name),
+        ImageName::Pulled(_) => {
+            let reason = "a name has letters, digits, `.`, `_`, `-`, and `/` behind what is no registry";
+            Err(no(&text, reason))
+        }
         _ => Err(no(&text, "it is the name of an image that is built here")),
     }
 }
