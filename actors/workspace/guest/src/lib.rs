@@ -26,6 +26,7 @@ pub mod identity;
 pub mod init;
 pub mod jobs;
 mod listeners;
+pub mod mcp;
 pub mod network;
 pub mod reap;
 pub mod sandbox;

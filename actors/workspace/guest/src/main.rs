@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use hivekeep_guest::agent::daemon;
-use hivekeep_guest::{as_user, ask, init, jobs, reap, sandbox, say, selftest, settings};
+use hivekeep_guest::{as_user, ask, init, jobs, mcp, reap, sandbox, say, selftest, settings};
 
 const USAGE: &str = "usage: hivekeep-guest ROLE ...
   init                 PID 1 of a machine; reads the kernel command line
@@ -12,6 +12,7 @@ const USAGE: &str = "usage: hivekeep-guest ROLE ...
   reap, job            shims that the daemon starts
   as USER PROGRAM ...  a program as a user of this root
   askpass PROMPT       asks the daemon for git
+  mcp PORT             MCP over stdin and stdout, for a program whose daemon is behind that port
   selftest-vsock       the vsock carrier against this machine's own loopback
   selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds
   selftest-calls [N..] what a sandbox's filters answer: to sockets and newer calls, or to calls N
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Some("reap") => return reap::run(),
         Some("as") => return as_user::run(words),
         Some("askpass") => return ask::askpass(words),
+        Some("mcp") => return mcp::run(words),
         Some("job") => return jobs::shim::run(words),
         Some("agent") => settings::agent(words).map_err(Into::into).and_then(daemon::run),
         Some("sandbox") => settings::sandbox(words).map_err(Into::into).and_then(sandbox::run),
