@@ -3,8 +3,9 @@
 
 use hivekeep_kernel::{Layer, ToolError, codes::INVALID_INPUT};
 use hivekeep_ports::{GuestHttpAnswer, GuestHttpRequest, ModelApi};
+use hivekeep_runtime::json_text;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Longest name of a model.
 const MAX_MODEL_BYTES: usize = 128;
@@ -202,11 +203,17 @@ fn route(path: &str) -> Option<(ModelApi, Option<(&str, bool)>)> {
     model.bytes().all(plain).then_some((ModelApi::Gemini, Some((model, stream))))
 }
 
-/// Key of a request: the same for one that is repeated byte for byte, whatever its headers.
+/// Key of a request: the same for one that is repeated, whatever its headers. Programs write the members of an object
+/// in another order when they repeat it.
 pub(crate) fn key(request: &GuestHttpRequest) -> String {
     use sha2::{Digest, Sha256};
+    let sorted = json_text::from_slice::<Value>(&request.body).map(|mut body| {
+        body.sort_all_objects();
+        body.to_string().into()
+    });
+    let body = sorted.unwrap_or_else(|_| request.body.clone());
     let mut hash = Sha256::new();
-    for part in [request.method.as_bytes(), request.target.as_bytes(), &request.body] {
+    for part in [request.method.as_bytes(), request.target.as_bytes(), &body] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -215,8 +222,6 @@ pub(crate) fn key(request: &GuestHttpRequest) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn request(method: &str, target: &str, body: &str) -> GuestHttpRequest {
@@ -284,14 +289,17 @@ mod tests {
 
     #[test]
     fn a_key_is_of_method_target_and_body_alone() {
-        let one = request("POST", "/v1/responses", "{}");
-        let mut other = one.clone();
+        let body = r#"{"a":{"x":1,"y":2},"b":[1,2]}"#;
+        let one = request("POST", "/v1/responses", body);
+        let mut other = request("POST", "/v1/responses", r#"{"b":[1,2], "a":{"y":2,"x":1}}"#);
         other.headers.push(("x-request-id".to_owned(), "7".to_owned()));
         assert_eq!(key(&one), key(&other));
         for differs in [
-            request("POST", "/v1/responses", "{ }"),
-            request("POST", "/v1/response", "s{}"),
-            request("PUT", "/v1/responses", "{}"),
+            request("POST", "/v1/responses", r#"{"a":{"x":1,"y":2},"b":[2,1]}"#),
+            request("POST", "/v1/responses", r#"{"a":{"x":1.0,"y":2},"b":[1,2]}"#),
+            request("POST", "/v1/responses", "{"),
+            request("POST", "/v1/response", body),
+            request("PUT", "/v1/responses", body),
         ] {
             assert_ne!(key(&one), key(&differs));
         }
