@@ -13,8 +13,8 @@
 //! nothing that the session could not which asked for it.
 
 pub(crate) mod account;
-mod budget;
-mod call;
+pub(crate) mod budget;
+pub(crate) mod call;
 mod compaction;
 mod consensus;
 pub(crate) mod context;
@@ -30,7 +30,7 @@ mod relayed;
 pub(crate) mod state;
 mod template;
 pub(crate) mod tree;
-mod turn;
+pub(crate) mod turn;
 pub(crate) mod validation;
 
 use std::{
@@ -162,10 +162,11 @@ impl Saga for ExecutionSaga {
     fn resume(shared: Arc<ExecutionShared>, handle: SagaHandle<Self>) -> Self {
         let state = handle.state();
         let clock = ActiveClock { paused_at: state.last_at, resumed_at: Utc::now() };
-        let doubtful = state.due().into_iter().filter_map(|step| match step {
-            ExecutionStep::Call(key) => Some(key),
-            _ => None,
-        });
+        let doubtful =
+            state.due().into_iter().chain(state.program_steps()).filter_map(|step| match step {
+                ExecutionStep::Call(key) => Some(key),
+                _ => None,
+            });
         let doubtful = doubtful.collect();
         if let Some(session) = state.child.filter(|_| !state.closed) {
             shared.machines.decide(session, &state.begun.plan);

@@ -6,7 +6,7 @@
 //!                          ▼             ▼
 //!                       refused     recorded ─▶ relay ─▶ shown as it comes ─▶ recorded whole ─▶ its end is shown
 //! ```
-//! A request is known by its method, target and body. One that comes again while it is being answered is shown the same
+//! A request is known by its method, target and the JSON of its body. One that comes again while it is being answered is shown the same
 //! answer, one whose whole answer is recorded is answered from the record, and one that was cut is asked again. An
 //! exchange goes on when its program has gone: the program repeats it.
 
@@ -14,6 +14,7 @@ mod exchange;
 #[cfg(test)]
 mod fuzzing;
 mod listen;
+mod mcp;
 mod request;
 
 use std::{
@@ -45,7 +46,9 @@ use crate::{
     execution::{
         ExecutionSaga, ExecutionShared,
         account::{AccountChange, BudgetAmounts, BudgetKind},
+        budget::wait_for_budget,
         state::{ExecutionState, KeptAnswer, Record, RelayedTurn},
+        tree::BudgetShortage,
     },
 };
 use exchange::{AnswerHead, ExchangeEnd, ModelExchange};
@@ -66,8 +69,12 @@ pub(crate) struct GatewayTerms {
     /// Names that the provider has for the models.
     pub(crate) models: BTreeSet<String>,
     pub(crate) payer: SessionId,
+    /// Session of the execution's own, in which tools are called.
+    pub(crate) child: SessionId,
     /// Longest time of one request.
     pub(crate) limit: Duration,
+    /// True if no answer is shown before it is whole.
+    pub(crate) whole: bool,
 }
 
 /// See the module. Dropped, it cuts what is being asked.
@@ -80,6 +87,8 @@ pub(crate) struct Gateway {
     places: Arc<Semaphore>,
     /// Place of the one request that is looked for in the records.
     replays: Semaphore,
+    /// Place of the one call of a tool that is begun.
+    calls: Semaphore,
     /// Answer that was looked for last.
     last: Mutex<Option<(String, Arc<KeptAnswer>)>>,
     end: CancellationToken,
@@ -96,8 +105,11 @@ struct Ask {
 #[async_trait]
 impl GuestHttpHandler for Gateway {
     async fn answer(&self, request: GuestHttpRequest) -> GuestHttpAnswer {
+        if request.target == mcp::PATH {
+            return self.mcp(&request).await;
+        }
         match self.exchange(&request).await {
-            Ok(exchange) => exchange.read(self.terms.api).await,
+            Ok(exchange) => exchange.read(self.terms.api, self.terms.whole).await,
             Err(refusal) => refusal.answer(api_like(&request.target)),
         }
     }
@@ -129,6 +141,7 @@ impl Gateway {
             running: Arc::default(),
             places: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
             replays: Semaphore::new(1),
+            calls: Semaphore::new(1),
             last: Mutex::new(None),
             _cuts: end.clone().drop_guard(),
             end,
@@ -230,6 +243,24 @@ impl Gateway {
     }
 }
 
+/// Reason for which a request is not made now.
+enum NotAdmitted {
+    Refused(ToolError),
+    Short(BudgetShortage),
+}
+
+impl From<ToolError> for NotAdmitted {
+    fn from(error: ToolError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<LogError> for NotAdmitted {
+    fn from(error: LogError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
 /// Parts of the gateway that an exchange needs when its program has gone.
 struct Asker {
     terms: GatewayTerms,
@@ -258,11 +289,12 @@ impl Asker {
             max_tokens: asked.max_tokens,
             headers: asked.headers,
             body,
-            deadline: Instant::now() + self.terms.limit,
+            deadline: Instant::now(),
         };
         if let Err(error) = self.admit(&key, &request).await {
             return ExchangeEnd::Refused(GatewayRefusal::of(&error));
         }
+        let request = RelayRequest { deadline: Instant::now() + self.terms.limit, ..request };
         fault_point!("agent.request_recorded");
         let (piece, mut pieces) = mpsc::channel(RELAY_PIECES_AHEAD);
         let reading = async {
@@ -292,29 +324,32 @@ impl Asker {
         recorded.unwrap_or(ExchangeEnd::Cut)
     }
 
-    /// Records a request that is about to be made, with what is set aside for it, if its execution may make it.
+    /// Records a request that is about to be made, with what is set aside for it, if its execution may make it. At a
+    /// bound of the budget it is held until there is more.
     ///
     /// # Errors
-    /// `budget_exhausted`, `model_price_unknown`, those of [`ExecutionState::may_ask`] and of the model's name;
-    /// `journal_failed`.
+    /// `model_price_unknown`, those of [`ExecutionState::may_ask`] and of the model's name; `journal_failed`.
     async fn admit(&self, key: &str, request: &RelayRequest) -> Result<(), ToolError> {
         let worst = self.relay.worst_case(request)?;
         let tokens = worst.input_tokens.saturating_add(worst.output_tokens);
         let wanted = BudgetAmounts::turn(tokens, worst.cost_micro_usd);
+        let mut news = self.records.watch();
         let decide = |state: &ExecutionState| {
             state.may_ask()?;
             let (id, account, tree) = (state.begun.id, &state.account, &self.shared.tree);
             let bounds_money = tree.bounded(id).contains(&BudgetKind::MicroUsd);
             if bounds_money && worst.cost_micro_usd.is_none() {
                 let message = format!("money is bounded, and `{}` has no price", request.model);
-                return Err(ToolError::new(Layer::Quota, codes::MODEL_PRICE_UNKNOWN, message)
-                    .next("bound tokens in place of `usd`; the operator sets the prices"));
+                let error = ToolError::new(Layer::Quota, codes::MODEL_PRICE_UNKNOWN, message)
+                    .next("bound tokens in place of `usd`; the operator sets the prices");
+                return Err(error.into());
             }
             let claimed = tree.claim(id, &account.budget, &account.own().plus(&wanted));
-            let total = claimed.map_err(|shortage| shortage.exhausted())?;
+            let total = claimed.map_err(NotAdmitted::Short)?;
             let (request, model, bytes) =
                 (key.to_owned(), request.model.clone(), request.body.len());
-            let asked = Record::ModelAsked { request, model, bytes, wanted, at: Utc::now() };
+            let (wanted, at) = (wanted.clone(), Utc::now());
+            let asked = Record::ModelAsked { request, model, bytes, wanted, at };
             let near = account.budget.nearly_used(&total).into_iter();
             let new = near.filter(|(kind, ..)| !account.warned.contains(kind));
             let warned = new.map(|(kind, used, limit)| {
@@ -322,7 +357,19 @@ impl Asker {
             });
             Ok(warned.fold(Decision::record(asked), Decision::and))
         };
-        self.records.decide::<ToolError>(decide).await
+        loop {
+            match self.records.decide(&decide).await {
+                Ok(()) => return Ok(()),
+                Err(NotAdmitted::Refused(error)) => return Err(error),
+                Err(NotAdmitted::Short(shortage)) => {
+                    wait_for_budget(&self.records, &self.shared, shortage).await?;
+                }
+            }
+            let goes_on =
+                |state: &ExecutionState| state.account.waiting().is_none() || state.end.is_some();
+            // The handle keeps it open.
+            let _always: bool = news.wait_for(|view| goes_on(&view.state)).await.is_ok();
+        }
     }
 
     async fn keep(

@@ -13,6 +13,8 @@ use crate::codes;
 
 /// Port of the machine's loopback that the gateway of a program listens on.
 pub(crate) const GATEWAY_PORT: u16 = 8790;
+/// Program of the guest's daemon in a machine; a virtual machine's has no other name than its first process.
+const GUEST: &str = "/run/hivekeep/guest";
 /// Stands in place of a key: the provider's own stays with the daemon.
 const PLACEHOLDER: &str = "placeholder";
 /// Longest text of one argument or variable: the kernel takes no more than 128 KiB.
@@ -27,18 +29,26 @@ const SHIPPED: [(&str, &str); 6] = [
     ("qwen", include_str!("../programs/qwen.toml")),
 ];
 
-/// Program as its file describes it. In its texts stand `{url}` of the gateway, `{key}`, `{model}` and `{prompt}`.
+/// Program as its file describes it. In its texts stand `{url}` of the gateway, its `{port}`, `{key}`, `{model}` and
+/// `{prompt}`; `{tools}` for the text that leads it to an MCP server; and `{mcp}` for the program that is one, with the
+/// arguments `mcp` and the port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProgramFile {
     /// API that it speaks to its model.
     api: ModelApi,
+    /// True for one that ends when an answer is cut, and so is given none before it is whole.
+    #[serde(default)]
+    whole: bool,
     argv: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Files of its home.
+    /// Files of its home. One without a text is not written.
     #[serde(default)]
     files: BTreeMap<String, String>,
+    /// Text for `{tools}`, where the agent has tools.
+    #[serde(default)]
+    tools: String,
     #[serde(default)]
     output: ProgramOutput,
 }
@@ -59,9 +69,13 @@ pub(crate) struct ProgramOutput {
 pub(crate) struct ProgramPlan {
     pub(crate) name: String,
     pub(crate) api: ModelApi,
+    #[serde(default)]
+    pub(crate) whole: bool,
     argv: Vec<String>,
     env: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
+    #[serde(default)]
+    tools: String,
     output: ProgramOutput,
     /// Provider that is asked, and the name that it has for the model. Chosen once, for the bytes of a request name it.
     pub(crate) provider: String,
@@ -79,9 +93,21 @@ impl ProgramPlan {
             (None, Some(command)) => ("command".to_owned(), ProgramFile::of(command)),
             (None, None) => return Ok(None),
         };
-        let ProgramFile { api, argv, env, files, output } = file;
+        let ProgramFile { api, whole, argv, env, files, tools, output } = file;
         let (provider, model) = Default::default();
-        Ok(Some(Self { name, api, argv, env, files, output, provider, model }))
+        Ok(Some(Self { name, api, whole, argv, env, files, tools, output, provider, model }))
+    }
+
+    /// Whether it can be told of an MCP server.
+    pub(crate) fn takes_tools(&self) -> bool {
+        let mut texts = self.argv.iter().chain(self.env.values()).chain([&self.tools]);
+        texts.any(|text| text.contains("{mcp}"))
+    }
+
+    /// The same for an agent that has no tools.
+    #[must_use]
+    pub(crate) fn without_tools(self) -> Self {
+        Self { tools: String::new(), ..self }
     }
 
     /// Chooses the first of a model's sources whose provider speaks the program's API.
@@ -127,18 +153,31 @@ impl ProgramPlan {
         }
         // No program takes it for an option.
         let prompt = if prompt.starts_with('-') { format!(" {prompt}") } else { prompt.to_owned() };
-        let url = format!("http://127.0.0.1:{GATEWAY_PORT}");
+        let port = GATEWAY_PORT.to_string();
+        let url = format!("http://127.0.0.1:{port}");
         let values = [
             ("{url}", url.as_str()),
+            ("{port}", port.as_str()),
+            ("{mcp}", GUEST),
             ("{key}", PLACEHOLDER),
             ("{model}", &self.model),
             ("{prompt}", &prompt),
         ];
+        let tools = filled(&self.tools, &values);
+        let values = values.into_iter().chain([("{tools}", tools.as_str())]).collect::<Vec<_>>();
         let mut script = "export HOME=\"${HOME:-/root}\"\n".to_owned();
+        if self.takes_tools() {
+            script += &format!("[ -e {GUEST} ] || ln -s /proc/1/exe {GUEST}\n");
+        }
         for (path, text) in &self.files {
-            let (path, text) = (quoted(path), quoted(&filled(text, &values)));
+            let text = filled(text, &values);
+            if text.is_empty() {
+                continue;
+            }
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let (folder, path, text) = (quoted(folder), quoted(path), quoted(&text));
             script += &format!(
-                "mkdir -p \"$HOME/\"\"$(dirname {path})\" && printf %s {text} > \"$HOME/\"{path} || exit\n"
+                "mkdir -p \"$HOME/\"{folder} && printf %s {text} > \"$HOME/\"{path} || exit\n"
             );
         }
         script += "exec";
@@ -170,8 +209,8 @@ impl ProgramFile {
     fn of(command: &AgentCommand) -> Self {
         let AgentCommand { argv, env, wire, protocol: _ } = command.clone();
         let env = env.unwrap_or_default();
-        let (files, output) = Default::default();
-        Self { api: wire.api(), argv, env, files, output }
+        let (whole, files, tools, output) = Default::default();
+        Self { api: wire.api(), whole, argv, env, files, tools, output }
     }
 }
 
@@ -232,6 +271,11 @@ mod tests {
             assert!(all.contains("some-model"), "{name}");
             assert!(script.contains("'it'\\''s {model} \"$(rm -rf /)\"\n'"), "{name}: {script}");
             assert!(!script.contains("{url}") && !all.contains("{key}"), "{name}");
+            assert!(!all.contains("{tools}") && !all.contains("{mcp}"), "{name}");
+            let told = all.contains("/run/hivekeep/guest") && all.contains("8790");
+            assert_eq!(told && plan(name).takes_tools(), name != "pi", "{name}");
+            let (script, env) = plan(name).without_tools().script(prompt).expect(name);
+            assert!(!format!("{script}{env:?}").contains("hivekeep/guest"), "{name}");
         }
         let unknown = serde_json::json!({ "program": "emacs" });
         let unknown: AgentRuntime = serde_json::from_value(unknown).expect("a runtime");

@@ -6,12 +6,15 @@ use std::time::Duration;
 use chrono::Utc;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_ports::ModelRequest;
-use hivekeep_runtime::log::{Decision, LogError};
+use hivekeep_runtime::{
+    log::{Decision, LogError},
+    saga::SagaHandle,
+};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 
 use super::{
-    ExecutionSaga,
+    ExecutionSaga, ExecutionShared,
     account::{AccountChange, BudgetAmounts, BudgetKind, BudgetWait},
     state::{ExecutionState, Record},
     tree::BudgetShortage,
@@ -115,20 +118,7 @@ impl ExecutionSaga {
 
     /// Records that a bound has too little left.
     pub(super) async fn wait(&self, shortage: BudgetShortage) -> Result<(), LogError> {
-        let BudgetShortage { of, kind, used, wanted, limit } = shortage;
-        let until = Utc::now() + self.shared.patience;
-        let event = |state: &ExecutionState| NewEvent {
-            kind: "execution.budget_reached".to_owned(),
-            subject: state.begun.id.to_string(),
-            data: json!({ "user": state.begun.user, "agent": state.begun.plan.agent, "of": of,
-                "kind": kind, "used": used, "wanted": wanted, "limit": limit }),
-        };
-        let wait = BudgetWait { of, kind, used, wanted, limit, until };
-        let decide = |state: &ExecutionState| {
-            let reached = Record::account(AccountChange::BudgetReached(wait));
-            Ok(Decision::record(reached).event(event(state)))
-        };
-        self.handle.decide::<LogError>(decide).await
+        wait_for_budget(&self.handle, &self.shared, shortage).await
     }
 
     /// Makes what the tree has of it what is recorded.
@@ -136,4 +126,29 @@ impl ExecutionSaga {
         let state = self.handle.state();
         self.shared.tree.settle(state.begun.id, &state.account);
     }
+}
+
+/// Records that a bound has too little left, unless an execution waits already.
+pub(crate) async fn wait_for_budget(
+    handle: &SagaHandle<ExecutionSaga>,
+    shared: &ExecutionShared,
+    shortage: BudgetShortage,
+) -> Result<(), LogError> {
+    let BudgetShortage { of, kind, used, wanted, limit } = shortage;
+    let until = Utc::now() + shared.patience;
+    let event = |state: &ExecutionState| NewEvent {
+        kind: "execution.budget_reached".to_owned(),
+        subject: state.begun.id.to_string(),
+        data: json!({ "user": state.begun.user, "agent": state.begun.plan.agent, "of": of,
+                "kind": kind, "used": used, "wanted": wanted, "limit": limit }),
+    };
+    let wait = BudgetWait { of, kind, used, wanted, limit, until };
+    let decide = |state: &ExecutionState| {
+        if state.account.waiting().is_some() || state.end.is_some() {
+            return Ok(Decision::nothing());
+        }
+        let reached = Record::account(AccountChange::BudgetReached(wait));
+        Ok(Decision::record(reached).event(event(state)))
+    };
+    handle.decide::<LogError>(decide).await
 }

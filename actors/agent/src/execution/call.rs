@@ -148,7 +148,7 @@ fn cut(text: String) -> String {
 }
 
 /// Result of a call as the model is shown it, and whether it is an error.
-pub(super) fn shown(result: &CallEnd) -> (String, bool) {
+pub(crate) fn shown(result: &CallEnd) -> (String, bool) {
     match result {
         CallEnd::Returned { text, .. } => (text.clone(), false),
         CallEnd::Failed { error } => (cut(error.to_text()), true),

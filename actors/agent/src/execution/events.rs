@@ -51,6 +51,11 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::ModelReplayed { request, .. } => {
             ("llm_answer_repeated", json!({ "request": request }))
         }
+        Record::ProgramCalls { iteration, turn, call, .. } => (
+            "program_called",
+            json!({ "iteration": iteration + 1, "turn": turn + 1, "call": 1, "name": call.name,
+                "arguments": call.arguments }),
+        ),
         Record::ProgramEnded { iteration, end, .. } => {
             let mut payload = json!(end);
             payload["iteration"] = json!(iteration + 1);

@@ -151,8 +151,8 @@ fn judge_begun(
     question.insert("task".to_owned(), json!(iteration.prompt));
     match key.subject {
         JudgedSubject::Output { .. } => {
-            let last = iteration.turns.last().ok_or_else(nothing)?;
-            question.insert("output".to_owned(), json!(last.answer.text));
+            let output = iteration.output().ok_or_else(nothing)?;
+            question.insert("output".to_owned(), json!(output));
         }
         JudgedSubject::Call { key } => {
             let (asked, _) = state.call(key).ok_or_else(nothing)?;

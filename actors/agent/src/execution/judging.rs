@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::{
     ExecutionStep,
     consensus::{JudgeScore, consensus},
+    program::ProgramEnd,
     state::{CallEnd, CallKey, Conclusion, ExecutionEnd, ExecutionState, Iteration},
     validation::{self, JudgeCheck, LastCommand, is_command, judged_by, least},
 };
@@ -171,9 +172,9 @@ impl ExecutionState {
     }
 
     fn output(&self) -> Option<JudgedSubject> {
-        let (iteration, turns) =
-            (self.iterations.len().checked_sub(1)?, self.iteration()?.turns.len());
-        Some(JudgedSubject::Output { iteration, turn: turns.checked_sub(1)? })
+        let (iteration, now) = (self.iterations.len().checked_sub(1)?, self.iteration()?);
+        now.output()?;
+        Some(JudgedSubject::Output { iteration, turn: now.turns.len().saturating_sub(1) })
     }
 
     /// True while a verdict is waited for.
@@ -282,9 +283,13 @@ impl ExecutionState {
             }
             None => {
                 let iteration = self.iterations.get(key.iteration())?;
-                let output = &iteration.turns.last()?.answer.text;
-                let (score, reasons) =
-                    validation::score(validator, output, last_command(iteration));
+                let (output, program) = (iteration.output()?, iteration.program.as_deref());
+                let ran = program.map(ProgramEnd::command);
+                let last = match &ran {
+                    Some(ran) => Ok(ran),
+                    None => last_command(iteration),
+                };
+                let (score, reasons) = validation::score(validator, output, last);
                 (score, 1.0, reasons)
             }
         };

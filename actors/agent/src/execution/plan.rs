@@ -147,13 +147,15 @@ impl ExecutionPlan {
         request: ExecutionRequest,
         options: &Options,
     ) -> Result<Self, ToolError> {
-        let mut refused = refused(&manifest.spec);
+        let program = ProgramPlan::of(&manifest.spec.runtime)?;
+        let mut refused = refused(&manifest.spec, program.as_ref());
         let machine = AgentMachinePlan::of(&manifest.spec, &request.host, &mut refused);
         if !refused.0.is_empty() {
             return Err(unsupported(&refused));
         }
         let AgentManifest { metadata, spec, .. } = manifest;
-        let program = ProgramPlan::of(&spec.runtime)?;
+        let no_tools = spec.tools.iter().flatten().next().is_none();
+        let program = program.map(|it| if no_tools { it.without_tools() } else { it });
         let constant = spec.task.input_data.unwrap_or_default();
         let input = checked_input(constant, spec.input_schema.as_ref(), request.input)?;
         let (context, sources) = context::planned(spec.context);
@@ -351,7 +353,7 @@ impl RefusedFields {
 }
 
 /// Refused fields of a manifest. It is destructured whole, so that a field that is added is decided on.
-fn refused(spec: &AgentSpec) -> RefusedFields {
+fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
     let AgentSpec {
         // Obeyed, these by the machine.
         runtime,
@@ -374,24 +376,27 @@ fn refused(spec: &AgentSpec) -> RefusedFields {
     } = spec;
     let mut refused = RefusedFields::default();
     refuse_of_runtime(runtime, &mut refused);
-    let is_program = runtime.program.is_some() || runtime.command.is_some();
-    let instead = "a program has its own tools, and none of ours yet: remove it";
-    let offered = is_program && tools.as_ref().is_some_and(|tools| !tools.is_empty());
+    let untold = program.is_some_and(|program| !program.takes_tools());
+    let offered = untold && tools.as_ref().is_some_and(|tools| !tools.is_empty());
+    let instead =
+        "this program takes no MCP server: remove it; a `command` is told of one by `{mcp}`";
     refused.add(offered, "tools", instead);
-    let judged =
-        |set: fn(&AgentExecution) -> bool| is_program && execution.as_ref().is_some_and(set);
-    let instead = "what a program does and says is not judged yet: remove it";
-    refused.add(judged(|it| it.validation.is_some()), "execution.validation", instead);
-    refused.add(judged(|it| it.tool_validation.is_some()), "execution.tool_validation", instead);
+    let judges_calls = execution.as_ref().is_some_and(|it| it.tool_validation.is_some());
+    let instead = "calls of a program's own tools are not judged: name ours in `tools`";
+    let has_none = tools.as_ref().is_none_or(Vec::is_empty);
+    let unseen = program.is_some() && has_none && judges_calls;
+    refused.add(unseen, "execution.tool_validation", instead);
     let is_read = |item: &&ContextItem| !matches!(item, ContextItem::Text { .. });
     let many = context.iter().flatten().filter(is_read).count() > context::MOST_SOURCES;
     refused.add(many, "context", "name fewer to read: 32 pages, files and folders are read");
+    let compacts = execution.as_ref().is_some_and(|it| it.compaction.is_some());
     let instead = "a program keeps its own conversation: remove it";
-    refused.add(judged(|it| it.compaction.is_some()), "execution.compaction", instead);
+    refused.add(program.is_some() && compacts, "execution.compaction", instead);
     let instead = "have the operator add a source with the service's tools";
     refused.add(contexts.is_some(), "contexts", instead);
     if let Some(execution) = execution {
-        refuse_of_execution(execution, &tools.iter().flatten().cloned().collect(), &mut refused);
+        let tools = program.is_none().then(|| tools.iter().flatten().cloned().collect());
+        refuse_of_execution(execution, tools.as_ref(), &mut refused);
     }
     refused.add(advanced.is_some(), "advanced", "remove it");
     let instead = "fetch the result by aegis.task.wait, and hand it on yourself";
@@ -424,7 +429,7 @@ fn refuse_of_runtime(runtime: &AgentRuntime, refused: &mut RefusedFields) {
 
 fn refuse_of_execution(
     execution: &AgentExecution,
-    tools: &BTreeSet<String>,
+    tools: Option<&BTreeSet<String>>,
     refused: &mut RefusedFields,
 ) {
     let AgentExecution {

@@ -16,13 +16,14 @@ use hivekeep_ports::{
     GuestHttp, ModelRelay, ModelUse, Places, ProgramConnections, TaskAssignment, TaskOutcome,
     TaskOutputs, TaskResult, TaskText, TaskWindow, Tasks,
 };
-use hivekeep_runtime::log::LogError;
+use hivekeep_runtime::{log::LogError, saga::SagaView};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{
-    ExecutionSaga,
+    ExecutionSaga, ExecutionStep,
     state::{Conclusion, ExecutionEnd, ExecutionState, Record},
+    validation::RanCommand,
 };
 use crate::{
     codes,
@@ -57,10 +58,19 @@ pub(crate) struct ProgramEnd {
 }
 
 impl ProgramEnd {
-    /// Consequence for its execution.
-    pub(super) fn conclusion(&self, name: &str) -> Conclusion {
+    /// The same as the command that an iteration ran last.
+    pub(super) fn command(&self) -> RanCommand {
+        let exit_code = match self.outcome {
+            TaskOutcome::Exited { exit_code } => exit_code.into(),
+            _ => -1,
+        };
+        RanCommand { exit_code, stderr: Some(self.stderr.clone()) }
+    }
+
+    /// Consequence for its execution. With `any_status` a validator looks at how it exited.
+    pub(super) fn conclusion(&self, name: &str, any_status: bool) -> Conclusion {
         let how = match &self.outcome {
-            TaskOutcome::Exited { exit_code: 0 } => {
+            TaskOutcome::Exited { exit_code } if *exit_code == 0 || any_status => {
                 let output = self.output.clone();
                 return Conclusion::Ends(ExecutionEnd::Completed { output });
             }
@@ -111,17 +121,16 @@ impl ExecutionSaga {
         let task_id = format!("{}-{iteration}", state.begun.id);
         let workspace = OnceLock::new();
         let run = ProgramRun { saga: self, state: &state, program, ports, task_id, workspace };
-        let cancelled = self.handle.cancelled();
-        let paid = self.time_left(&state).map_or(Duration::MAX, |(left, _)| left);
-        let ran = match self.left(&state) {
-            Ok(left) => {
-                let left = left.min(paid);
-                let ran = cancelled.run_until_cancelled(tokio::time::timeout(left, run.run()));
-                ran.await.map(|ran| ran.map_err(|_| None).and_then(|ran| ran.map_err(Some)))
+        let working = async {
+            tokio::select! {
+                biased;
+                ended = run.run() => Ok(ended.map_err(Some)),
+                () = self.late() => Ok(Err(None)),
+                failed = self.make_calls() => Err(failed),
             }
-            Err(_) => Some(Err(None)),
         };
-        match ran {
+        let ran = self.handle.cancelled().run_until_cancelled(working).await;
+        match ran.transpose()? {
             // The cancellation is recorded.
             None => {
                 run.stop().await;
@@ -136,6 +145,10 @@ impl ExecutionSaga {
             Some(Err(error)) => {
                 self.unless_closing().await;
                 run.stop().await;
+                if self.handle.view(|view| view.state.end.is_some()) {
+                    return Ok(());
+                }
+                let state = self.handle.state();
                 if let Some((left, shortage)) = self.time_left(&state)
                     && left.is_zero()
                 {
@@ -150,6 +163,49 @@ impl ExecutionSaga {
                         self.fail_iteration(ToolError::deadline(Layer::Actor, secs)).await
                     }
                 }
+            }
+        }
+    }
+
+    /// Ends when no time is left, or the execution is over. A wait for more budget takes no time.
+    async fn late(&self) {
+        let mut news = self.handle.watch();
+        loop {
+            let state = self.handle.state();
+            let waits = state.account.waiting().is_some();
+            let paid = self.time_left(&state).map_or(Duration::MAX, |(left, _)| left);
+            let left = self.left(&state).map_or(Duration::ZERO, |left| left.min(paid));
+            if state.end.is_some() || !waits && left.is_zero() {
+                return;
+            }
+            let changed = |view: &SagaView<Self>| {
+                view.state.account.waiting().is_some() != waits || view.state.end.is_some()
+            };
+            tokio::select! {
+                () = tokio::time::sleep(left), if !waits => {}
+                // The handle keeps it open.
+                _ = news.wait_for(changed) => {}
+            }
+        }
+    }
+
+    /// Makes the calls of the program while it runs, as those of a model: counted, judged, and each recorded.
+    async fn make_calls(&self) -> LogError {
+        let mut news = self.handle.watch();
+        loop {
+            // The handle keeps it open.
+            let calls = |view: &SagaView<Self>| !view.state.program_steps().is_empty();
+            let _always: bool = news.wait_for(calls).await.is_ok();
+            let steps = self.handle.view(|view| view.state.program_steps());
+            let steps = steps.into_iter().map(async |step| match step {
+                ExecutionStep::Admit => self.admit().await,
+                ExecutionStep::Call(key) => self.call(key).await,
+                ExecutionStep::Ask(key, judge) => self.ask(key, judge).await,
+                ExecutionStep::Weigh(key) => self.weigh(key).await,
+                _ => Ok(()),
+            });
+            if let Err(error) = futures::future::try_join_all(steps).await {
+                return error;
             }
         }
     }
@@ -234,21 +290,23 @@ impl ProgramRun<'_> {
             provider: provider.clone(),
             models,
             payer: self.state.begun.payer,
+            child: ExecutionSaga::child(self.state),
             limit: Duration::from_secs(plan.limits.model_secs),
+            whole: self.program.whole,
         }
     }
 
     fn assignment(&self) -> Result<TaskAssignment, ToolError> {
         let prompt = self.state.iteration().map(|it| it.prompt.clone()).unwrap_or_default();
         let (command, env) = self.program.script(&prompt)?;
-        let most = Duration::from_millis(self.state.begun.plan.limits.iteration_ms).min(LONGEST);
         Ok(TaskAssignment {
             message_id: self.state.begun.id.to_string(),
             task_id: self.task_id.clone(),
             command,
             workdir: None,
             env,
-            timeout_secs: most.as_secs().max(1),
+            // Its iteration ends it in time, without the waits for more budget.
+            timeout_secs: LONGEST.as_secs(),
         })
     }
 

@@ -61,6 +61,24 @@ pub(crate) struct TurnAnswer {
     pub(crate) messages_read: usize,
 }
 
+impl TurnAnswer {
+    /// Call of a program in the place of a turn.
+    pub(super) fn of_program(call: AskedCall) -> Self {
+        Self {
+            text: String::new(),
+            calls: vec![call],
+            calls_dropped: 0,
+            stop: TurnStop::Done,
+            model: String::new(),
+            provider_kind: String::new(),
+            input_tokens: 0,
+            output_tokens: 0,
+            cost_micro_usd: None,
+            messages_read: 0,
+        }
+    }
+}
+
 /// Reason why an answer ended, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -217,6 +235,13 @@ pub(crate) enum Record {
         request: String,
         at: DateTime<Utc>,
     },
+    /// A program calls a tool of ours. It has the place of a turn, and its end is recorded as that of a model's call.
+    ProgramCalls {
+        iteration: usize,
+        turn: usize,
+        call: Box<AskedCall>,
+        at: DateTime<Utc>,
+    },
     /// The program of an iteration has ended.
     ProgramEnded {
         iteration: usize,
@@ -273,6 +298,7 @@ impl Record {
             | Self::ModelAnswered { at, .. }
             | Self::ModelFailed { at, .. }
             | Self::ModelReplayed { at, .. }
+            | Self::ProgramCalls { at, .. }
             | Self::ProgramEnded { at, .. }
             | Self::IterationFailed { at, .. }
             | Self::Judging { at, .. }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begun ─▶ opened ─▶ [placed] ─▶ context read* ─▶ ( prompted ─▶ ( answered ─▶ called* )* ─▶ iteration failed )* ─▶ ended ─▶ closed
-//!                                             └▶ ( model asked ─▶ model answered )* ─▶ program ended
+//!                                             └▶ ( model asked ─▶ model answered, program calls ─▶ called )* ─▶ program ended
 //!                                          cancelled, at any time before the end ─────▶ closed
 //! answered ─▶ ( ( judge asked ─▶ judge ended )* ─▶ validated )* ─▶ called, ended or failed
 //! ```
@@ -51,6 +51,14 @@ const MOST_UNUSABLE_TURNS: usize = 3;
 pub(crate) struct Turn {
     pub(crate) answer: Arc<TurnAnswer>,
     pub(crate) results: Vec<Option<Arc<CallEnd>>>,
+}
+
+impl Iteration {
+    /// Output that is judged: the program's, once it has ended, or that of the last turn.
+    pub(crate) fn output(&self) -> Option<&str> {
+        let said = self.turns.last().map(|turn| turn.answer.text.as_str());
+        self.program.as_ref().map_or(said, |end| Some(&end.output))
+    }
 }
 
 impl Turn {
@@ -165,6 +173,9 @@ impl ExecutionState {
         if self.context_to_read().is_some() {
             return vec![ExecutionStep::Read];
         }
+        if self.runs_program() {
+            return vec![ExecutionStep::Program];
+        }
         if self.account.waiting().is_some() {
             return Vec::new();
         }
@@ -178,20 +189,39 @@ impl ExecutionState {
             return vec![ExecutionStep::Prompt];
         }
         let Some(iteration) = self.iteration() else { return vec![ExecutionStep::Prompt] };
-        if self.begun.plan.program.is_some() {
-            let over = iteration.program.is_some();
-            return vec![if over { ExecutionStep::Conclude } else { ExecutionStep::Program }];
-        }
-        let at = (self.iterations.len() - 1, iteration.turns.len().saturating_sub(1));
-        let calls = iteration.turns.last().map(Turn::due).unwrap_or_default();
+        let calls = self.calls_due(iteration);
         match self.conclusion() {
-            _ if !calls.is_empty() => {
-                calls.into_iter().flat_map(|call| self.call_steps((at.0, at.1, call))).collect()
-            }
+            _ if !calls.is_empty() => calls,
             Some(last) => self.output_steps(&last).unwrap_or_else(|| vec![ExecutionStep::Conclude]),
             None if self.compaction_due().is_some() => vec![ExecutionStep::Compact],
             None => vec![ExecutionStep::Turn],
         }
+    }
+
+    /// Whether a program is to run, or runs. It listens on while it waits for more budget.
+    fn runs_program(&self) -> bool {
+        let runs = self.iteration().is_some_and(|iteration| iteration.program.is_none());
+        self.begun.plan.program.is_some() && self.end.is_none() && runs
+    }
+
+    /// Steps of the call of a program that runs.
+    pub(crate) fn program_steps(&self) -> Vec<ExecutionStep> {
+        let waits = self.account.waiting().is_some() || !self.runs_program();
+        let Some(iteration) = self.iteration().filter(|_| !waits) else { return Vec::new() };
+        match self.calls_due(iteration) {
+            due if !due.is_empty() && self.calls_to_admit().is_some() => vec![ExecutionStep::Admit],
+            due => due,
+        }
+    }
+
+    /// Steps of the last turn's calls; none of those that a program did not wait for.
+    fn calls_due(&self, iteration: &Iteration) -> Vec<ExecutionStep> {
+        if iteration.program.is_some() {
+            return Vec::new();
+        }
+        let at = (self.iterations.len() - 1, iteration.turns.len().saturating_sub(1));
+        let calls = iteration.turns.last().map(Turn::due).unwrap_or_default();
+        calls.into_iter().flat_map(|call| self.call_steps((at.0, at.1, call))).collect()
     }
 
     /// Whether there is a parent, or a child that is not over, that does not know of the end.
@@ -227,7 +257,9 @@ impl ExecutionState {
 
     /// Last turn with the number of its calls, if they are bounded and not set aside yet.
     pub(crate) fn calls_to_admit(&self) -> Option<(usize, usize, u64)> {
-        let turn = self.iteration()?.turns.last().filter(|_| self.counts_calls())?;
+        let iteration =
+            self.iteration().filter(|it| self.counts_calls() && it.program.is_none())?;
+        let turn = iteration.turns.last()?;
         let (iteration, next) = self.next_turn();
         let calls = turn.answer.calls.len() as u64;
         let place = (iteration, next - 1);
@@ -238,7 +270,12 @@ impl ExecutionState {
     pub(crate) fn conclusion(&self) -> Option<Conclusion> {
         let (iteration, limits) = (self.iteration()?, &self.begun.plan.limits);
         if let Some(program) = &self.begun.plan.program {
-            return iteration.program.as_ref().map(|end| end.conclusion(&program.name));
+            let any_status = self.begun.plan.validation.reads_exit_code();
+            let taken = iteration.program.as_ref()?.conclusion(&program.name, any_status);
+            return Some(match taken {
+                Conclusion::Ends(_) => self.rejected_output().unwrap_or(taken),
+                failed @ Conclusion::Fails(_) => failed,
+            });
         }
         if let Some(error) = self.compaction_failure() {
             return Some(Conclusion::Fails(error));
@@ -340,6 +377,12 @@ impl ExecutionState {
                 let iteration = Arc::make_mut(self.iterations.get_mut(*iteration)?);
                 let place = iteration.turns.get_mut(*turn)?.results.get_mut(*call)?;
                 place.is_none().then(|| *place = Some(Arc::new(result.clone())))?;
+            }
+            Record::ProgramCalls { iteration, turn, call, .. } => {
+                let (current, now) = self.current()?;
+                let next = current == *iteration && now.turns.len() == *turn;
+                let answer = Arc::new(TurnAnswer::of_program((**call).clone()));
+                next.then(|| now.turns.push(Turn { answer, results: vec![None] }))?;
             }
             Record::ModelAsked { .. }
             | Record::ModelAnswered { .. }

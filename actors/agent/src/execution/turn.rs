@@ -1,7 +1,7 @@
 //! Turn of an execution: the conversation so far, put together from the state, the tools of its session, and the
 //! answer of the model.
 
-use std::{collections::HashMap, future::ready, time::Duration};
+use std::{future::ready, time::Duration};
 
 use chrono::Utc;
 use hivekeep_kernel::{Effect, ToolError, fault_point};
@@ -187,18 +187,23 @@ fn asked(call: &AskedCall) -> ModelToolCall {
     ModelToolCall { id, name, arguments, signature }
 }
 
-/// Answer as it is recorded. A tool is known by the name that the model was told, or by the declared one.
-pub(super) fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
+/// Tool that is called by a name.
+pub(crate) fn called_tool(name: &str, tools: &[ChildTool]) -> Option<CalledTool> {
     let plain = |name: &str| name.replace('.', "_");
-    let known: HashMap<_, _> = tools.iter().map(|tool| (plain(&tool.name), tool)).collect();
-    let called = |tool: &&ChildTool| CalledTool {
+    let name = plain(name);
+    let tool = tools.iter().find(|tool| plain(&tool.name) == name)?;
+    Some(CalledTool {
         name: tool.declared.to_owned(),
         repeatable: matches!(tool.effect, Effect::Read | Effect::Idempotent),
         beside_others: tool.concurrency_safe,
         reads: tool.effect == Effect::Read,
-    };
+    })
+}
+
+/// Answer as it is recorded. A tool is known by the name that the model was told, or by the declared one.
+pub(super) fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
     let call = |call: ModelToolCall| AskedCall {
-        tool: known.get(&plain(&call.name)).map(called),
+        tool: called_tool(&call.name, tools),
         id: call.id,
         name: call.name,
         arguments: call.arguments,

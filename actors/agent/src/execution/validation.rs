@@ -103,6 +103,11 @@ impl ValidationPlan {
         })
     }
 
+    /// Whether a validator looks at the exit status.
+    pub(super) fn reads_exit_code(&self) -> bool {
+        self.output.iter().any(|it| matches!(it, Validator::ExitCode { .. }))
+    }
+
     /// Whether the standard error of commands is looked at.
     pub(super) fn reads_stderr(&self) -> bool {
         self.output.iter().any(of_stderr)
@@ -198,10 +203,11 @@ pub(super) fn score(
     found.map_or_else(|reasons| (0.0, reasons), |()| (1.0, Vec::new()))
 }
 
-/// Validators that nothing obeys, or that none of these tools could satisfy, with what to do instead.
+/// Validators that nothing obeys, or that none of these tools could satisfy, with what to do instead. Of a program,
+/// without tools here, it is its own end.
 pub(super) fn refused(
     execution: &AgentExecution,
-    tools: &BTreeSet<String>,
+    tools: Option<&BTreeSet<String>>,
 ) -> Vec<(String, &'static str)> {
     let list = match &execution.validation {
         None => return Vec::new(),
@@ -211,6 +217,7 @@ pub(super) fn refused(
             return vec![("spec.execution.validation".to_owned(), instead)];
         }
     };
+    let Some(tools) = tools else { return Vec::new() };
     let has = |stderr: bool| {
         let is = |name: &str, tool: &String| tool.replace('.', "_") == name.replace('.', "_");
         let meant = COMMANDS.iter().filter(|(_, tells)| *tells || !stderr);

@@ -86,18 +86,18 @@ impl ModelExchange {
         });
     }
 
-    /// Gives the answer to a client, from its beginning on.
-    pub(crate) async fn read(self: Arc<Self>, api: ModelApi) -> GuestHttpAnswer {
+    /// Gives the answer to a client, from its beginning on; to one that takes it `whole` or not at all once it ended.
+    pub(crate) async fn read(self: Arc<Self>, api: ModelApi, whole: bool) -> GuestHttpAnswer {
         let mut news = self.view.subscribe();
-        let told = |view: &ExchangeView| view.head.is_some() || view.end.is_some();
+        let told = |view: &ExchangeView| view.end.is_some() || !whole && view.head.is_some();
         let told = news.wait_for(told).await.map(|view| (view.head.clone(), view.end.clone()));
         let Ok((head, end)) = told else {
             return GatewayRefusal::new(503, "cut", "the request was cut").answer(api);
         };
         let head = match (head, end) {
-            (Some(head), _) => head,
-            (None, Some(ExchangeEnd::Refused(refusal))) => return refusal.answer(api),
-            (None, _) => return GatewayRefusal::new(502, "cut", "the answer was cut").answer(api),
+            (Some(head), end) if !whole || end == Some(ExchangeEnd::Whole) => head,
+            (_, Some(ExchangeEnd::Refused(refusal))) => return refusal.answer(api),
+            _ => return GatewayRefusal::new(503, "cut", "the answer was cut").answer(api),
         };
         let (piece, body) = mpsc::channel(PIECES_AHEAD);
         // Ends with its reader, or with the exchange, which has a deadline.
@@ -149,13 +149,13 @@ mod tests {
         let content_type = "text/event-stream".to_owned();
         exchange.take(RelayPiece::Head { status: 200, content_type, retry_after: None });
         exchange.take(body("a", false));
-        let mut first = exchange.clone().read(ModelApi::Chat).await;
+        let mut first = exchange.clone().read(ModelApi::Chat, false).await;
         assert_eq!(first.body.recv().await.expect("one").expect("good"), "a");
         exchange.take(body("b", true));
         exchange.take(body("c", false));
         tokio::task::yield_now().await;
         assert!(first.body.try_recv().is_err(), "held back");
-        let mut second = exchange.clone().read(ModelApi::Chat).await;
+        let mut second = exchange.clone().read(ModelApi::Chat, false).await;
         assert_eq!(exchange.answer().expect("a head").1, b"abc");
         exchange.end(ExchangeEnd::Whole);
         for (reader, mut wanted) in
@@ -175,13 +175,14 @@ mod tests {
         exchange.take(RelayPiece::Head { status: 200, content_type, retry_after: None });
         exchange.take(body("a", false));
         exchange.end(ExchangeEnd::Cut);
-        let mut read = exchange.read(ModelApi::Chat).await;
+        assert_eq!(exchange.clone().read(ModelApi::Chat, true).await.status, 503, "whole or none");
+        let mut read = exchange.read(ModelApi::Chat, false).await;
         assert!(read.body.recv().await.expect("one").is_ok());
         assert!(read.body.recv().await.expect("the cut").is_err());
 
         let exchange = ModelExchange::begin();
         exchange.end(ExchangeEnd::Refused(GatewayRefusal::new(402, "llm_budget_exceeded", "x")));
-        assert_eq!(exchange.read(ModelApi::Gemini).await.status, 402);
+        assert_eq!(exchange.read(ModelApi::Gemini, false).await.status, 402);
         let dropped = ModelExchange::begin();
         let mut news = dropped.view.subscribe();
         drop(dropped);

@@ -127,12 +127,24 @@ impl FakeMachine {
 
     /// Sends a request as the program does, once the gateway listens.
     pub(super) async fn sends(&self, target: &str, body: &str) -> GuestHttpAnswer {
+        self.sends_numbered(target, "", body).await
+    }
+
+    /// The same with the number that the guest's shim gives it.
+    pub(super) async fn sends_numbered(
+        &self,
+        target: &str,
+        number: &str,
+        body: &str,
+    ) -> GuestHttpAnswer {
         let mut handler = self.0.handler.subscribe();
         let handler = handler.wait_for(Option::is_some).await.expect("it is held").clone();
         let request = GuestHttpRequest {
             method: "POST".to_owned(),
             target: target.to_owned(),
-            headers: vec![("host".to_owned(), "127.0.0.1".to_owned())],
+            headers: [("host", "127.0.0.1"), ("x-hivekeep-request", number)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec(),
             body: Bytes::from(body.to_owned()),
         };
         handler.expect("it listens").answer(request).await

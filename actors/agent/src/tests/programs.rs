@@ -28,7 +28,8 @@ fn exited(exit_code: i32) -> TaskOutcome {
 impl Stage {
     /// A stage with an agent `coder` that is codex, and an execution of it that has begun.
     async fn with_program(spec: &str) -> (Self, String) {
-        let stage = Self::usual().await;
+        let tools = ["fs.read", "fs.write", "hold", "cmd.run"].map(str::to_owned);
+        let stage = Self::new(tools).await;
         stage.models.answer(|_| says("", &[]));
         let text = format!(
             "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: coder, version: 1.0.0 }}\nspec:\n  \
@@ -96,6 +97,8 @@ async fn a_program_runs_in_its_machine_and_no_answer_is_asked_twice() {
     assert_eq!(task.env["OPENAI_API_KEY"], "placeholder");
     let events = stage.program_events(&id).await;
     let types: Vec<_> = events.iter().map(|it| it["event_type"].as_str().expect("one")).collect();
+    assert_eq!(types[2], "machine_ready", "without a network");
+    let (types, events) = (&types[1..], &events[1..]);
     let replayed = "llm_answer_repeated";
     let asked = ["llm_request_sent", "llm_interaction"];
     assert_eq!(types[3..5], asked);
@@ -141,8 +144,8 @@ async fn a_daemon_that_dies_at_any_record_asks_for_no_whole_answer_again() {
     stage.machine.play(|_, _| RelayPlay::Whole(&["one ", "two"]));
     stage.works().await;
     assert_eq!(stage.end(&id).await["status"], "completed");
-    let closed = async || stage.program_events(&id).await.len() == 11;
-    eventually("its session ends", closed).await;
+    let last = async || stage.program_events(&id).await.pop().expect("events");
+    eventually("its session ends", async || last().await["event_type"] == "session_closed").await;
     let parsed: ExecutionId = id.parse().expect("an id");
     let stream = log::stream::<ExecutionState>(parsed).expect("a name");
     let journal = &stage.rig.daemon.journal;
@@ -280,11 +283,154 @@ async fn a_programs_budget_is_kept_before_each_request_and_counts_what_was_cut()
     assert_eq!(used(&stage).await, 15 + wanted);
     assert_eq!(stage.asks("b").await.0, 200);
     assert_eq!(used(&stage).await, 30 + wanted);
-    let (status, told) = stage.asks(&"c".repeat(30)).await;
-    assert_eq!(status, 402, "{told:?}");
-    assert!(told.expect("whole").contains("budget_exhausted"));
-    assert_eq!(stage.asks("a").await.0, 200, "what is recorded costs nothing");
-    assert_eq!(stage.machine.relayed().len(), 3);
+    // At the bound a request is held, also by the next daemon, and what is recorded costs nothing.
+    let long = "c".repeat(30);
+    let machine = stage.machine.clone();
+    let held = tokio::spawn(async move { whole(machine.sends(PATH, &body(&long)).await).await });
+    let waits = async |stage: &Stage| {
+        let status = stage.good("aegis.task.status", json!({ "execution_id": id })).await;
+        status["waiting_for"] == "budget"
+    };
+    eventually("it waits", async || waits(&stage).await).await;
+    assert_eq!(stage.asks("a").await.0, 200);
+    stage.rig = stage.rig.crashed().await;
+    held.abort();
+    assert!(waits(&stage).await);
     let message = json!({ "execution_id": id, "message": "Hurry." });
     assert_eq!(stage.refused("agent_continue", message).await.code, "invalid_input");
+    let long = "c".repeat(30);
+    let (asked, added) = tokio::join!(stage.asks(&long), async {
+        assert_eq!(stage.machine.relayed().len(), 3);
+        stage
+            .good("agent_continue", json!({ "execution_id": id, "budget": { "tokens": 100 } }))
+            .await
+    });
+    assert_eq!((asked.0, added["waiting_for"].clone()), (200, Value::Null));
+    assert_eq!(stage.machine.relayed().len(), 4);
+    stage.machine.finish(exited(0), SAID, "").await;
+    assert_eq!(stage.end(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn what_a_program_says_and_how_it_exits_is_judged_and_told_to_its_next_iteration() {
+    let (stage, id) = Stage::with_program(
+        "  execution:\n    mode: iterative\n    max_iterations: 4\n    validation:\n    \
+         - { type: exit_code, expected: 3 }\n    - { type: regex, pattern: Mended }\n    \
+         - { type: regex, pattern: warn, target: stderr }\n",
+    )
+    .await;
+    let no = SAID.replace("Mended.", "No.");
+    for (nth, (status, said, stderr, why)) in [
+        (0, SAID, "", "ended with exit code 0, 3 is expected"),
+        (3, no.as_str(), "", "validation[1]"),
+        (3, SAID, "", "validation[2]"),
+        (3, SAID, "a warning", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        stage.machine.finish(exited(status), said, stderr).await;
+        if !why.is_empty() {
+            eventually("another runs", async || stage.machine.assigned().len() == nth + 2).await;
+            let next = stage.machine.assigned().pop().expect("some").command;
+            assert!(next.contains(why), "{nth}: {next}");
+        }
+    }
+    let end = stage.end(&id).await;
+    assert_eq!((&end["status"], &end["last_output"]), (&json!("completed"), &json!("Mended.")));
+}
+
+const TOOLS: &str =
+    "  tools: [fs.read, fs.write, hold]\n  execution: { budget: { tool_calls: 3 } }\n";
+
+fn message(id: u64, method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+impl Stage {
+    /// Answer to a call of a tool by MCP, with the number of its request.
+    async fn calls_tool(&self, number: &str, name: &str, arguments: Value) -> (String, bool) {
+        let call = json!({ "name": name, "arguments": arguments });
+        let text = self.mcp(number, "tools/call", &call).await;
+        let text: Value = serde_json::from_str(&text.expect("whole")).expect("JSON");
+        let result = &text["result"];
+        let told = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{text}"));
+        (told.to_owned(), result["isError"] == true)
+    }
+
+    async fn mcp(&self, number: &str, method: &str, params: &Value) -> Result<String, String> {
+        let message = message(1, method, params);
+        whole(self.machine.sends_numbered("/mcp", number, &message).await).await.1
+    }
+}
+
+#[tokio::test]
+async fn a_program_has_the_tools_of_its_execution_and_each_call_is_made_once_and_counted() {
+    let (mut stage, id) = Stage::with_program(TOOLS).await;
+    let told = stage.mcp("", "initialize", &json!({ "protocolVersion": "2025-03-26" })).await;
+    assert!(told.expect("whole").contains("\"protocolVersion\":\"2025-03-26\""));
+    let listed = stage.mcp("", "tools/list", &json!({})).await.expect("whole");
+    assert!(
+        listed.contains("fs_read") && listed.contains("fs_write") && !listed.contains("cmd_run")
+    );
+    for (method, code) in [("resources/list", "-32601"), ("tools/call", "-32602")] {
+        assert!(stage.mcp("", method, &json!({})).await.expect("whole").contains(code), "{method}");
+    }
+    let (status, body) = whole(stage.machine.sends("/mcp", "{").await).await;
+    assert!(status == 200 && body.expect("whole").contains("-32700"));
+    let notice = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string();
+    assert_eq!(whole(stage.machine.sends("/mcp", &notice).await).await, (202, Ok(String::new())));
+
+    for _ in 0..2 {
+        let (text, failed) = stage.calls_tool("p-1", "fs_write", json!({ "n": 1 })).await;
+        assert!(text.contains("fs.write") && !failed, "{text}");
+    }
+    assert_eq!(stage.children.calls("fs.write"), 1, "the same request is one call");
+    let (text, failed) = stage.calls_tool("p-2", "cmd_run", json!({})).await;
+    assert!(failed && text.contains("agent_tool_unknown"), "{text}");
+    // A daemon that dies in a call knows of it, and makes it no second time.
+    let machine = stage.machine.clone();
+    let call = message(7, "tools/call", &json!({ "name": "hold" }));
+    let cut =
+        tokio::spawn(
+            async move { whole(machine.sends_numbered("/mcp", "p-3", &call).await).await },
+        );
+    eventually("it is called", async || stage.children.calls("hold") == 1).await;
+    stage.rig = stage.rig.crashed().await;
+    cut.abort();
+    let (text, failed) = stage.calls_tool("p-3", "hold", json!({})).await;
+    assert!(failed && text.contains("whether it took effect is not known"), "{text}");
+    assert_eq!(stage.children.calls("hold"), 1);
+    // The fourth is beyond the budget: it is held.
+    let (made, _) = tokio::join!(stage.calls_tool("p-4", "fs_read", json!({})), async {
+        let status = async || stage.good("aegis.task.status", json!({ "execution_id": id })).await;
+        eventually("it waits", async || status().await["waiting_for"] == "budget").await;
+        assert_eq!(stage.children.calls("fs.read"), 0);
+        stage
+            .good("agent_continue", json!({ "execution_id": id, "budget": { "tool_calls": 1 } }))
+            .await
+    });
+    assert!(!made.1, "{made:?}");
+    stage.machine.finish(exited(0), SAID, "").await;
+    let end = stage.end(&id).await;
+    assert_eq!((&end["status"], &end["last_output"]), (&json!("completed"), &json!("Mended.")));
+    let events = stage.program_events(&id).await;
+    let count = |kind: &str| events.iter().filter(|event| event["event_type"] == kind).count();
+    let (called, done) = (count("program_called"), count("tool_invocation_completed"));
+    assert_eq!((called, done, count("tool_invocation_interrupted")), (4, 2, 1));
+}
+
+#[tokio::test]
+async fn a_call_of_a_program_is_judged_before_it_is_made() {
+    let (stage, id) = Stage::with_program(
+        "  tools: [fs.write]\n  execution:\n    tool_validation:\n    \
+         - { type: semantic, judge_agent: tool-call-judge, criteria: None. }\n",
+    )
+    .await;
+    stage.models.answer(|_| says(r#"{ "score": 0.1, "confidence": 1, "reasoning": "Bad." }"#, &[]));
+    let (text, failed) = stage.calls_tool("p-1", "fs_write", json!({ "n": 1 })).await;
+    assert!(failed && text.contains("call_rejected") && text.contains("Bad."), "{text}");
+    assert_eq!(stage.children.calls("fs.write"), 0);
+    stage.machine.finish(exited(0), SAID, "").await;
+    assert_eq!(stage.end(&id).await["status"], "completed");
 }

@@ -8,6 +8,7 @@
 //! | `env` | the workspace's variables |
 //! | an ephemeral volume at `/workspace` | the workspace's disk, and when it ends |
 //!
+//! A program has no network but the port of its gateway where the manifest names none.
 //! An agent that names no tool which works in a machine has none. Bounds of one hold then; what is to be given to
 //! its programs is refused.
 
@@ -143,6 +144,9 @@ impl AgentMachinePlan {
             if let Some(filesystem) = filesystem {
                 plan.filesystem(filesystem, host, refused);
             }
+        }
+        if host.runs_program && security.is_none_or(|security| security.network.is_none()) {
+            plan.ask("allow_internet", false);
         }
         if let Some(env) = &spec.env {
             refused.add(!works, "env", NO_TOOL);

@@ -343,10 +343,23 @@ fn what_a_program_does_not_obey_is_refused() {
         let refused = plan(agent("runtime", runtime), json!({})).expect_err(field);
         assert_eq!(refused.details["fields"][0]["field"], field);
     }
-    let mut with_tools = agent("runtime.program", json!("codex"));
-    with_tools.spec.tools = Some(vec!["fs.read".to_owned()]);
-    let refused = plan(with_tools, json!({})).expect_err("tools");
-    assert_eq!(refused.details["fields"][0]["field"], "spec.tools");
+    let told = json!({ "argv": ["a", "{mcp}"], "wire": "chat" });
+    for (field, program, takes) in [
+        ("runtime.program", json!("codex"), true),
+        ("runtime.program", json!("pi"), false),
+        ("runtime.command", told, true),
+        ("runtime.command", json!({ "argv": ["a"], "wire": "chat" }), false),
+    ] {
+        let mut with_tools = agent(field, program);
+        with_tools.spec.tools = Some(vec!["fs.read".to_owned()]);
+        match plan(with_tools, json!({})) {
+            Ok(_) => assert!(takes),
+            Err(refused) => {
+                assert!(!takes, "{refused}");
+                assert_eq!(refused.details["fields"][0]["field"], "spec.tools");
+            }
+        }
+    }
     let unknown = plan(agent("runtime.program", json!("emacs")), json!({})).expect_err("unknown");
     assert_eq!(unknown.code, "program_unknown");
 }
