@@ -68,6 +68,11 @@ hivekeep_kernel::codes! {
         cause: "The model made the name up, or the session that asked for the execution may not call the tool.",
         next: "The model is told. Name the tool in `spec.tools`, if the agent is to have it.",
     }
+    /// A chat was stopped in its answer.
+    TURN_STOPPED = "turn_stopped" {
+        cause: "Somebody stopped it by `agent_continue`, or by an editor.",
+        next: "Say what it is to do instead.",
+    }
     /// The model withheld its answer.
     MODEL_REFUSED = "model_refused" {
         cause: "The provider's filter stopped it.",

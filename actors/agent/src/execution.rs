@@ -28,6 +28,7 @@ mod records;
 pub(crate) mod relatives;
 mod relayed;
 pub(crate) mod state;
+mod stop;
 mod template;
 pub(crate) mod tree;
 pub(crate) mod turn;
@@ -177,7 +178,8 @@ impl Saga for ExecutionSaga {
     fn due(state: &ExecutionState, running: &[ExecutionStep]) -> Vec<ExecutionStep> {
         let due = state.due();
         // Steps that run come to their ends first.
-        let last = due == [ExecutionStep::Close] && running.iter().any(|step| !due.contains(step));
+        let last = matches!(due[..], [ExecutionStep::Close | ExecutionStep::Prompt])
+            && running.iter().any(|step| !due.contains(step));
         if last { Vec::new() } else { due }
     }
 
@@ -253,7 +255,15 @@ impl ExecutionSaga {
         };
         match prompt {
             Ok(text) => {
-                self.handle.record(Record::Prompted { iteration, text, at: Utc::now() }).await
+                let prompted = Record::Prompted { iteration, text, at: Utc::now() };
+                // A message that was stopped meanwhile begins nothing.
+                let decide = |state: &ExecutionState| {
+                    Ok(match state.awaits_message() {
+                        true => Decision::nothing(),
+                        false => Decision::record(prompted),
+                    })
+                };
+                self.handle.decide::<LogError>(decide).await
             }
             Err(error) => self.fail(error).await,
         }
@@ -316,7 +326,8 @@ impl ExecutionSaga {
     async fn fail_iteration(&self, error: ToolError) -> Result<(), LogError> {
         let decide = |state: &ExecutionState| {
             let (number, at) = (state.iterations.len(), Utc::now());
-            let Some(iteration) = number.checked_sub(1) else { return Ok(Decision::nothing()) };
+            let going_on = number.checked_sub(1).filter(|_| state.iteration().is_some());
+            let Some(iteration) = going_on else { return Ok(Decision::nothing()) };
             let error = Box::new(error);
             let failed = Record::IterationFailed { iteration, error: error.clone(), at };
             let failed = Decision::record(failed);

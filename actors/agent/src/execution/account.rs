@@ -358,6 +358,12 @@ impl ExecutionAccount {
         self.read = self.read.max(messages);
     }
 
+    /// Gives up what it is at: the messages so far count as read, and a wait is over.
+    pub(super) fn stopped(&mut self, at: DateTime<Utc>) {
+        self.took(self.messages.len());
+        self.waited.extend(self.waiting.take().map(|(since, _)| (since, at)));
+    }
+
     /// Follows an answer whose turn came to this, and whose request had so many messages.
     pub(crate) fn answered(&mut self, used: &BudgetAmounts, read: usize) {
         self.used = std::mem::take(&mut self.used).plus(used);

@@ -144,7 +144,8 @@ pub(crate) async fn wait_for_budget(
     };
     let wait = BudgetWait { of, kind, used, wanted, limit, until };
     let decide = |state: &ExecutionState| {
-        if state.account.waiting().is_some() || state.end.is_some() {
+        let over = state.end.is_some() || state.iteration().is_none();
+        if over || state.account.waiting().is_some() {
             return Ok(Decision::nothing());
         }
         let reached = Record::account(AccountChange::BudgetReached(wait));

@@ -38,7 +38,7 @@ impl ExecutionSaga {
                 let left = self.left(&state).unwrap_or_default();
                 let made = tokio::select! {
                     made = call.as_mut() => made,
-                    () = tokio::time::sleep(left) => {
+                    _ = tokio::time::timeout(left, self.stopped(key.0)) => {
                         // Answered when the work has ended.
                         cancel.cancel();
                         call.await

@@ -154,16 +154,12 @@ impl ExecutionSaga {
             ModelRequest { temperature: plan.temperature, ..asked }
         };
         let asked = self.ask_model(&state, |_, deadline| request(deadline));
-        let Some(answered) = self.handle.cancelled().run_until_cancelled(asked).await else {
-            return Ok(());
-        };
+        let Some(answered) = self.unless_stopped(&state, asked).await else { return Ok(()) };
         match answered {
             Ok(Some((answer, _))) => {
                 let (before, answer) = (state.next_turn(), Box::new(turn::kept(answer, &[])));
                 let record = Record::Compacted { before, from, answer, at: Utc::now() };
-                self.handle.record(record).await?;
-                self.settle();
-                Ok(())
+                self.record_answer(record).await
             }
             // Its wait is recorded.
             Ok(None) => Ok(()),

@@ -64,6 +64,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::IterationFailed { iteration, error, .. } => {
             ("iteration_failed", json!({ "iteration": iteration + 1, "error": error }))
         }
+        Record::Stopped { by, .. } => ("turn_stopped", json!({ "by": by })),
         Record::Judging { about, .. } => judging(about),
         Record::Ended { end: ExecutionEnd::Completed { output }, .. } => {
             ("execution_completed", json!({ "output": output }))

@@ -254,6 +254,11 @@ pub(crate) enum Record {
         error: Box<ToolError>,
         at: DateTime<Utc>,
     },
+    /// Somebody stopped what a chat was at.
+    Stopped {
+        by: User,
+        at: DateTime<Utc>,
+    },
     /// A judge is asked, or a verdict is there.
     Judging {
         about: Box<JudgingRecord>,
@@ -301,6 +306,7 @@ impl Record {
             | Self::ProgramCalls { at, .. }
             | Self::ProgramEnded { at, .. }
             | Self::IterationFailed { at, .. }
+            | Self::Stopped { at, .. }
             | Self::Judging { at, .. }
             | Self::Ended { at, .. }
             | Self::Cancelled { at }

@@ -232,7 +232,7 @@ impl ExecutionState {
     }
 
     /// True for a chat in which all is said: before its first message, and after each answer and each failure.
-    fn is_between_messages(&self) -> bool {
+    pub(super) fn is_between_messages(&self) -> bool {
         let done = |turn: &Turn| turn.answer.calls.is_empty() && turn.answer.stop == TurnStop::Done;
         let answered = self.iteration().map(|it| it.turns.last().is_some_and(done));
         self.begun.plan.chat.is_some() && self.end.is_none() && answered != Some(false)
@@ -327,14 +327,19 @@ impl ExecutionState {
     }
 
     /// Iteration that goes on, to be changed.
-    fn current(&mut self) -> Option<(usize, &mut Iteration)> {
+    pub(super) fn current(&mut self) -> Option<(usize, &mut Iteration)> {
         let at = self.iterations.len().checked_sub(1)?;
         let iteration = Arc::make_mut(&mut self.iterations[at]);
         iteration.error.is_none().then_some((at, iteration))
     }
 
     /// Begins an iteration; `None` where one goes on.
-    fn begin_iteration(&mut self, iteration: usize, prompt: &str, at: DateTime<Utc>) -> Option<()> {
+    pub(super) fn begin_iteration(
+        &mut self,
+        iteration: usize,
+        prompt: &str,
+        at: DateTime<Utc>,
+    ) -> Option<()> {
         let next = self.iteration().is_none() || self.is_between_messages();
         let messages = self.account.messages.len();
         let (prompt, turns, program, error) = (prompt.into(), Vec::new(), None, None);
@@ -407,6 +412,7 @@ impl ExecutionState {
                     Arc::make_mut(&mut self.account).took(messages);
                 }
             }
+            Record::Stopped { at, .. } if !over => self.stop(*at),
             Record::Judging { about, at } => {
                 Arc::make_mut(&mut self.judging).follow(about, *at)?;
             }
@@ -424,6 +430,7 @@ impl ExecutionState {
             Record::Prompted { .. }
             | Record::ProgramEnded { .. }
             | Record::IterationFailed { .. }
+            | Record::Stopped { .. }
             | Record::Ended { .. }
             | Record::Cancelled { .. } => {}
             Record::Begun(_) | Record::Opened { .. } | Record::Closed { .. } => return None,

@@ -9,7 +9,7 @@ use hivekeep_ports::{
     ChildTool, LOST_MICRO_USD, LOST_TOKENS, ModelAnswer, ModelMessage, ModelRequest, ModelStop,
     ModelTool, ModelToolCall, ModelToolChoice,
 };
-use hivekeep_runtime::log::LogError;
+use hivekeep_runtime::log::{Decision, LogError};
 use tokio::time::Instant;
 
 use super::{
@@ -27,34 +27,56 @@ const MOST_CALLS: usize = 64;
 const ATTEMPTS: u32 = 5;
 /// First of these pauses.
 const PAUSE: Duration = Duration::from_secs(1);
+const STOPPED: &str = "stopped: a person ended this turn. Whether the call took effect is not known: look before you \
+    make it again.";
 
 impl ExecutionSaga {
     /// Asks the model, and records its answer or the end that a failure is.
     pub(super) async fn turn(&self) -> Result<(), LogError> {
         let state = self.handle.state();
         let asked = self.ask_model(&state, |tools, deadline| request(&state, tools, deadline));
-        let answered = self.handle.cancelled().run_until_cancelled(asked).await;
-        // Cancelled: that is recorded.
-        let Some(answered) = answered else { return Ok(()) };
-        let (iteration, turn) = match state.iteration() {
-            Some(now) => (state.iterations.len() - 1, now.turns.len()),
-            None => return Ok(()),
-        };
+        let Some(answered) = self.unless_stopped(&state, asked).await else { return Ok(()) };
+        let (iteration, turn) = state.next_turn();
         match answered {
             Ok(Some((answer, tools))) => {
                 let messages_read = state.account.messages.len();
                 let answer = Box::new(TurnAnswer { messages_read, ..kept(answer, &tools) });
                 let record = Record::Answered { iteration, turn, answer, at: Utc::now() };
                 fault_point!("agent.turn_answered");
-                self.handle.record(record).await?;
+                self.record_answer(record).await?;
                 fault_point!("agent.turn_recorded");
-                self.settle();
                 Ok(())
             }
             // Its wait is recorded.
             Ok(None) => Ok(()),
             Err(error) => self.unanswered(&state, error).await,
         }
+    }
+
+    /// Outcome of a request, unless the execution is cancelled or stopped before: that is recorded.
+    pub(super) async fn unless_stopped<T>(
+        &self,
+        state: &ExecutionState,
+        asked: impl Future<Output = T>,
+    ) -> Option<T> {
+        let asked = self.handle.cancelled().run_until_cancelled(asked);
+        tokio::select! {
+            answered = asked => answered,
+            () = self.stopped(state.next_turn().0) => None,
+        }
+    }
+
+    /// Records an answer, unless its iteration was stopped.
+    pub(super) async fn record_answer(&self, record: Record) -> Result<(), LogError> {
+        let decide = |state: &ExecutionState| {
+            Ok(match state.iteration() {
+                Some(_) => Decision::record(record),
+                None => Decision::nothing(),
+            })
+        };
+        self.handle.decide::<LogError>(decide).await?;
+        self.settle();
+        Ok(())
     }
 
     /// Records what the failure of a request comes to.
@@ -67,6 +89,10 @@ impl ExecutionSaga {
             Err(over) => self.out_of_time(over).await,
             Ok(_) => match self.time_left(state) {
                 Some((left, shortage)) if left.is_zero() => self.wait(shortage).await,
+                _ if state.begun.plan.chat.is_some() => {
+                    self.unless_closing().await;
+                    self.fail_iteration(error).await
+                }
                 _ => self.fail(error).await,
             },
         }
@@ -172,9 +198,10 @@ pub(super) fn conversation(state: &ExecutionState, end: Option<TurnPlace>) -> Ve
             let text = turn.answer.text.clone();
             messages.push(ModelMessage::Assistant { text, calls: calls.clone() });
             let results = calls.into_iter().zip(&turn.results);
-            messages.extend(results.filter_map(|(call, result)| {
-                let (content, is_error) = shown(result.as_deref()?);
-                Some(ModelMessage::ToolResult { call, content, is_error })
+            messages.extend(results.map(|(call, result)| {
+                let stopped = || (STOPPED.to_owned(), true);
+                let (content, is_error) = result.as_deref().map_or_else(stopped, shown);
+                ModelMessage::ToolResult { call, content, is_error }
             }));
         }
     }

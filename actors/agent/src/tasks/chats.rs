@@ -51,7 +51,7 @@ impl Chats for AgentService {
 
     async fn send(&self, cx: &CallCx, chat: &str, message: &str) -> Answer<Option<DateTime<Utc>>> {
         match self.chat(cx, chat)? {
-            Some(_) => self.say(cx, chat, Some(message.to_owned()), None).await.map(Some),
+            Some(_) => self.say(cx, chat, Some(message.to_owned()), None, false).await.map(Some),
             None => Ok(None),
         }
     }

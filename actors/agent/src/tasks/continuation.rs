@@ -24,7 +24,8 @@ use crate::{
 const MOST_UNREAD: usize = 100;
 
 /// Say something to an execution that is not over, or add to its budget. A message is read before its next request to
-/// the model, also when it was about to end. One that waits for more budget (`waiting_for`) goes on.
+/// the model, also when it was about to end. One that waits for more budget (`waiting_for`) goes on. A chat can be
+/// stopped in what it is at.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AgentContinue {
@@ -35,6 +36,9 @@ struct AgentContinue {
     message: Option<String>,
     /// Amounts to add to the bounds of its budget.
     budget: Option<AgentBudget>,
+    /// True to end what a chat is at, before the message: its calls are cut short, and it waits for the next message.
+    #[serde(default)]
+    stop: bool,
 }
 
 tools! { pub(crate) CONTINUE_FAMILY: "agents" for service AgentService, singleton agents;
@@ -49,18 +53,19 @@ impl AgentService {
         cx: CallCx,
         input: AgentContinue,
     ) -> Result<TaskState, ToolError> {
-        let AgentContinue { execution_id, message, budget } = input;
-        self.say(&cx, &execution_id, message, budget).await?;
+        let AgentContinue { execution_id, message, budget, stop } = input;
+        self.say(&cx, &execution_id, message, budget, stop).await?;
         Ok(self.state(&self.runs.get(self.run_caller(&cx), &execution_id)?))
     }
 
-    /// Says something to an execution, or adds to its budget; the time is that of the record.
+    /// Says something to an execution, adds to its budget, or stops what it is at; the time is that of the record.
     pub(super) async fn say(
         &self,
         cx: &CallCx,
         execution_id: &str,
         message: Option<String>,
         budget: Option<AgentBudget>,
+        stop: bool,
     ) -> Result<DateTime<Utc>, ToolError> {
         let caller = self.run_caller(cx);
         let view = self.runs.get(caller, execution_id)?;
@@ -72,7 +77,7 @@ impl AgentService {
             return Err(ToolError::invalid("the message is blank").next("say something"));
         }
         let added = budget.as_ref().map(BudgetAmounts::of).filter(|added| !added.is_empty());
-        if message.is_none() && added.is_none() {
+        if message.is_none() && added.is_none() && !stop {
             let why = "neither a message nor a budget is given";
             return Err(ToolError::invalid(why).next("give at least one of them"));
         }
@@ -80,6 +85,7 @@ impl AgentService {
         let more_budget = added.is_some();
         let decide = move |state: &ExecutionState| {
             let records = [
+                stop.then(|| stopped(state, by, at)).transpose()?.flatten(),
                 message.map(|message| said(state, message, at)).transpose()?,
                 added.map(|added| continued(state, added, by, most.as_ref())).transpose()?,
             ];
@@ -116,6 +122,18 @@ impl AgentService {
         Err(ToolError::new(Layer::Policy, codes::CONTINUE_DENIED, message)
             .next("have the owner continue it in a session of their own"))
     }
+}
+
+fn stopped(
+    state: &ExecutionState,
+    by: User,
+    at: DateTime<Utc>,
+) -> Result<Option<Record>, ToolError> {
+    if state.begun.plan.chat.is_none() {
+        return Err(ToolError::invalid("it is no chat, so there is no next message to wait for")
+            .next("aegis.task.cancel ends it"));
+    }
+    Ok(state.answers().then_some(Record::Stopped { by, at }))
 }
 
 fn said(

@@ -150,3 +150,59 @@ async fn an_agent_is_written_by_one_that_is_shipped_and_nobody_replaces_it() {
         assert!(gone.is_err(), "{shipped} is the daemon's");
     }
 }
+
+#[tokio::test]
+async fn a_chat_is_stopped_in_an_answer_in_a_call_and_before_either_and_goes_on_with_the_next_message()
+ {
+    let mut stage = Stage::with_worker("").await;
+    stage.models.answer(|request| match turns(request) {
+        0 => says("", &[("hold", json!({})), ("fs_write", json!({}))]),
+        _ => says("Done.", &[]),
+    });
+    let asked = json!({ "agent_id": "worker", "intent": "Look around", "chat": true });
+    let id = stage.good("aegis.task.execute", asked).await["execution_id"].clone();
+    let id = id.as_str().expect("an id").to_owned();
+    let stop = || json!({ "execution_id": id, "stop": true });
+    eventually("it holds", async || stage.children.calls("hold") == 1).await;
+    stage.good("agent_continue", stop()).await;
+    stage.waits_for_message(&id).await;
+    stage.good("agent_continue", stop()).await;
+    stage.models.be_silent(true);
+    stage.said(&id, "two").await;
+    let state = async || stage.good("aegis.task.status", json!({ "execution_id": id })).await;
+    eventually("it asks", async || state().await["iteration_count"] == 2).await;
+    stage
+        .good("agent_continue", json!({ "execution_id": id, "stop": true, "message": "three" }))
+        .await;
+    eventually("it asks again", async || state().await["iteration_count"] == 3).await;
+    stage.good("agent_continue", stop()).await;
+    stage.waits_for_message(&id).await;
+
+    stage.rig = stage.rig.crashed().await;
+    stage.waits_for_message(&id).await;
+    stage.models.be_silent(false);
+    stage.said(&id, "four").await;
+    eventually("it answers", async || stage.models.asked().len() == 2).await;
+    stage.waits_for_message(&id).await;
+    let asked = &stage.models.asked()[1].messages;
+    assert_eq!(
+        texts(asked),
+        ["user", "assistant", "result", "result", "user", "user", "user"],
+        "each call has a result"
+    );
+    let ModelMessage::ToolResult { content, is_error: true, .. } = &asked[3] else {
+        panic!("{:?}", asked[3])
+    };
+    assert!(content.starts_with("stopped: "), "{content}");
+    assert_eq!(stage.children.calls("fs_write"), 0, "no call of a stopped turn is begun");
+    let logs = json!({ "execution_id": id, "limit": 200 });
+    let logs = stage.good("aegis.task.logs", logs).await;
+    let stops = logs["events"].as_array().expect("events").iter();
+    assert_eq!(stops.filter(|event| event["event_type"] == "turn_stopped").count(), 3);
+
+    let plain = json!({ "agent_id": "worker", "intent": "Look" });
+    stage.models.be_silent(true);
+    let plain = stage.good("aegis.task.execute", plain).await["execution_id"].clone();
+    let refused = json!({ "execution_id": plain, "stop": true });
+    assert_eq!(stage.refused("agent_continue", refused).await.code, "invalid_input");
+}
