@@ -1,5 +1,7 @@
 //! Command line: a file for each subcommand, or for those that have one subject.
 
+#[cfg(feature = "full")]
+mod acp;
 mod approvals;
 mod artifact;
 mod audit;
@@ -58,6 +60,8 @@ struct Cli {
 enum Command {
     Daemon(daemon::Args),
     Mcp(mcp::Args),
+    #[cfg(feature = "full")]
+    Acp(acp::Args),
     Call(call::Args),
     Browse(browse::Args),
     #[cfg(feature = "full")]
@@ -111,6 +115,8 @@ pub fn main() -> ExitCode {
     let outcome = match command {
         Command::Daemon(args) => daemon::run(&context, args),
         Command::Mcp(args) => mcp::run(&context, args),
+        #[cfg(feature = "full")]
+        Command::Acp(args) => acp::run(&context, args),
         Command::Call(args) => call::run(&context, args),
         Command::Browse(args) => browse::run(&context, &args),
         #[cfg(feature = "full")]

@@ -75,7 +75,7 @@ const OUTPUT_PIPE_BYTES: usize = 1024 * 1024;
 
 /// Standard input and output, unbuffered: the pump writes whole lines at once.
 /// What anything else prints goes to standard error from here on.
-fn take_stdio() -> io::Result<(File, File)> {
+pub(super) fn take_stdio() -> io::Result<(File, File)> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdout(io::stderr())?;

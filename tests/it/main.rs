@@ -1,6 +1,7 @@
 //! The daemon and its doors, driven from outside: the real program, each test in
 //! a home of its own.
 
+mod acp;
 mod agents;
 mod approvals;
 mod artifacts;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, PATIENCE};
 
-/// A connection to the daemon's socket, or to a `hivekeep mcp` as its input and output.
+/// A connection to the daemon's socket, or to a `hivekeep mcp` or `acp` as its input and output.
 pub(crate) struct Wire {
     pub(crate) stream: UnixStream,
     lines: BufReader<UnixStream>,
@@ -22,10 +22,19 @@ pub(crate) struct Wire {
 impl Wire {
     /// Starts `hivekeep mcp` with more arguments.
     pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
+        Self::spawn(home, &[&["mcp"], args].concat())
+    }
+
+    /// Starts `hivekeep acp` with more arguments.
+    pub(crate) fn acp(home: &Home, args: &[&str]) -> Self {
+        Self::spawn(home, &[&["acp"], args].concat())
+    }
+
+    fn spawn(home: &Home, args: &[&str]) -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let theirs = OwnedFd::from(theirs);
         let child = home
-            .command(&[&["mcp"], args].concat())
+            .command(args)
             .stdin(theirs.try_clone().expect("a second handle"))
             .stdout(theirs)
             .spawn()

@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod acp;
 pub mod codes;
 mod execution;
 mod files;

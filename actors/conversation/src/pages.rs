@@ -32,6 +32,7 @@ pages! {
     "docs/mcp-clients.md"
     "docs/guides/a-swarm.md"
     "docs/guides/a-team.md"
+    "docs/guides/acp.md"
     "docs/guides/agent-fields.md"
     "docs/guides/agent-programs.md"
     "docs/guides/agents.md"
