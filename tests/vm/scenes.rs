@@ -1,5 +1,6 @@
 //! What has to hold, whatever the isolation.
 
+pub mod acp;
 pub mod attack;
 pub mod browser;
 pub mod bundle;

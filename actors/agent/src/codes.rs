@@ -68,6 +68,11 @@ hivekeep_kernel::codes! {
         cause: "The model made the name up, or the session that asked for the execution may not call the tool.",
         next: "The model is told. Name the tool in `spec.tools`, if the agent is to have it.",
     }
+    /// A program does not keep to the Agent Client Protocol.
+    PROGRAM_PROTOCOL = "program_protocol" {
+        cause: "It speaks another version, writes lines that are no frames or longer than 1 MiB, or tells more than is kept.",
+        next: "Run a version of it that speaks version 1, or use `protocol: exit`.",
+    }
     /// A chat was stopped in its answer.
     TURN_STOPPED = "turn_stopped" {
         cause: "Somebody stopped it by `agent_continue`, or by an editor.",

@@ -13,6 +13,7 @@
 //! nothing that the session could not which asked for it.
 
 pub(crate) mod account;
+pub(crate) mod acp;
 pub(crate) mod budget;
 pub(crate) mod call;
 mod compaction;

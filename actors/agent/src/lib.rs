@@ -18,6 +18,7 @@ mod gateway;
 mod generate;
 mod judges;
 mod options;
+mod permit;
 mod programs;
 mod tasks;
 mod tools;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_manifest::agent::{AgentCommand, AgentRuntime};
+use hivekeep_manifest::agent::{AgentCommand, AgentRuntime, ProgramProtocol};
 use hivekeep_ports::{ModelApi, ModelSource};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,13 +20,16 @@ const PLACEHOLDER: &str = "placeholder";
 /// Longest text of one argument or variable: the kernel takes no more than 128 KiB.
 const MAX_WORD_BYTES: usize = 120 * 1024;
 
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 9] = [
     ("claude", include_str!("../programs/claude.toml")),
     ("codex", include_str!("../programs/codex.toml")),
     ("gemini", include_str!("../programs/gemini.toml")),
+    ("gemini-acp", include_str!("../programs/gemini-acp.toml")),
     ("opencode", include_str!("../programs/opencode.toml")),
+    ("opencode-acp", include_str!("../programs/opencode-acp.toml")),
     ("pi", include_str!("../programs/pi.toml")),
     ("qwen", include_str!("../programs/qwen.toml")),
+    ("qwen-acp", include_str!("../programs/qwen-acp.toml")),
 ];
 
 /// Program as its file describes it. In its texts stand `{url}` of the gateway, its `{port}`, `{key}`, `{model}` and
@@ -51,6 +54,9 @@ struct ProgramFile {
     tools: String,
     #[serde(default)]
     output: ProgramOutput,
+    /// True if it speaks the Agent Client Protocol over its input and output; it is prompted by that.
+    #[serde(default)]
+    acp: bool,
 }
 
 /// Where the result stands in what a program writes.
@@ -77,6 +83,8 @@ pub(crate) struct ProgramPlan {
     #[serde(default)]
     tools: String,
     output: ProgramOutput,
+    #[serde(default)]
+    pub(crate) acp: bool,
     /// Provider that is asked, and the name that it has for the model. Chosen once, for the bytes of a request name it.
     pub(crate) provider: String,
     pub(crate) model: String,
@@ -93,9 +101,9 @@ impl ProgramPlan {
             (None, Some(command)) => ("command".to_owned(), ProgramFile::of(command)),
             (None, None) => return Ok(None),
         };
-        let ProgramFile { api, whole, argv, env, files, tools, output } = file;
+        let ProgramFile { api, whole, argv, env, files, tools, output, acp } = file;
         let (provider, model) = Default::default();
-        Ok(Some(Self { name, api, whole, argv, env, files, tools, output, provider, model }))
+        Ok(Some(Self { name, api, whole, argv, env, files, tools, output, acp, provider, model }))
     }
 
     /// Whether it can be told of an MCP server.
@@ -207,10 +215,11 @@ impl ProgramPlan {
 
 impl ProgramFile {
     fn of(command: &AgentCommand) -> Self {
-        let AgentCommand { argv, env, wire, protocol: _ } = command.clone();
+        let AgentCommand { argv, env, wire, protocol } = command.clone();
         let env = env.unwrap_or_default();
         let (whole, files, tools, output) = Default::default();
-        Self { api: wire.api(), whole, argv, env, files, tools, output }
+        let acp = protocol == Some(ProgramProtocol::Acp);
+        Self { api: wire.api(), whole, argv, env, files, tools, output, acp }
     }
 }
 
@@ -263,7 +272,7 @@ mod tests {
 
     #[test]
     fn every_shipped_program_is_told_of_the_gateway_the_model_and_the_prompt() {
-        for (name, _) in SHIPPED {
+        for (name, _) in SHIPPED.iter().filter(|(name, _)| !plan(name).acp) {
             let prompt = "it's {model} \"$(rm -rf /)\"\n";
             let (script, env) = plan(name).script(prompt).expect(name);
             let all = format!("{script}{env:?}");

@@ -1,5 +1,6 @@
 //! The tools of agents over a real journal, for two users and an operator.
 
+mod acp;
 mod chat;
 mod compaction;
 mod context;

@@ -36,7 +36,7 @@ use crate::{
         relatives,
         tree::ExecutionTree,
     },
-    files, generate, tasks,
+    files, generate, permit, tasks,
 };
 
 type Answer<T> = Result<T, ToolError>;
@@ -274,6 +274,7 @@ impl Service for AgentService {
         &tasks::FAMILY,
         &files::FAMILY,
         &generate::FAMILY,
+        &permit::FAMILY,
     ];
 }
 

@@ -7,7 +7,7 @@ use crate::{
     ingested, knowledge_config,
     needs::Need::{self, Example, Image, LoopDevices, Mounts, Named, Namespaces, Program, Root},
     scenes::{
-        browser, e2b, e2b_crash, escapes, examples,
+        acp, browser, e2b, e2b_crash, escapes, examples,
         guides::{self, Where},
         http_api, hub, image, knowledge, life, places, port_urls, prepare, programs, repositories,
         rows, snapshots, team, team_cards, team_storm, team_watch, two_users, upgrade, volumes,
@@ -231,6 +231,13 @@ fn of_doors(table: &mut Table) {
         House::open,
         "a_program_without_a_network_asks_through_the_daemon_and_outlives_it",
         programs::a_program_without_a_network_asks_through_the_daemon_and_outlives_it,
+    );
+    table.on_house(
+        Each,
+        &[],
+        House::open,
+        "a_program_by_acp_asks_a_person_and_outlives_the_daemon",
+        acp::a_program_by_acp_asks_a_person_and_outlives_the_daemon,
     );
     table.on_house(
         Each,

@@ -105,7 +105,7 @@ impl ExecutionSaga {
         Ok((tool.name.as_str(), args))
     }
 
-    async fn made(
+    pub(super) async fn made(
         &self,
         session: SessionId,
         tool: &str,

@@ -56,6 +56,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
             json!({ "iteration": iteration + 1, "turn": turn + 1, "call": 1, "name": call.name,
                 "arguments": call.arguments }),
         ),
+        Record::Acp { change, .. } => change.event(),
         Record::ProgramEnded { iteration, end, .. } => {
             let mut payload = json!(end);
             payload["iteration"] = json!(iteration + 1);

@@ -13,7 +13,7 @@ use hivekeep_kernel::{AgentId, Layer, ToolError};
 use hivekeep_manifest::{
     agent::{
         AgentExecution, AgentManifest, AgentRuntime, AgentSecurity, AgentSpec, ContextItem,
-        ExecutionMode, ProgramProtocol,
+        ExecutionMode,
     },
     common::{JsonObject, TimeSpan},
 };
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use super::{
     account::BudgetAmounts,
+    acp,
     compaction::CompactionPlan,
     context::{self, ContextSource},
     template::{self, TemplateValue},
@@ -156,6 +157,8 @@ impl ExecutionPlan {
         let AgentManifest { metadata, spec, .. } = manifest;
         let no_tools = spec.tools.iter().flatten().next().is_none();
         let program = program.map(|it| if no_tools { it.without_tools() } else { it });
+        let speaks = program.as_ref().is_some_and(|program| program.acp);
+        let for_requests = acp::requests::tools().filter(|_| speaks).map(str::to_owned);
         let constant = spec.task.input_data.unwrap_or_default();
         let input = checked_input(constant, spec.input_schema.as_ref(), request.input)?;
         let (context, sources) = context::planned(spec.context);
@@ -181,7 +184,7 @@ impl ExecutionPlan {
             input,
             model: spec.runtime.model.unwrap_or_else(|| "default".to_owned()),
             temperature: spec.runtime.temperature,
-            tools: spec.tools.into_iter().flatten().collect(),
+            tools: spec.tools.into_iter().flatten().chain(for_requests).collect(),
             security_context: spec.security_context,
             program,
             machine,
@@ -422,9 +425,6 @@ fn refuse_of_runtime(runtime: &AgentRuntime, refused: &mut RefusedFields) {
     let is_program = program.is_some() || command.is_some();
     let instead = "the program decides on it: remove it";
     refused.add(is_program && temperature.is_some(), "runtime.temperature", instead);
-    let acp = command.as_ref().is_some_and(|it| it.protocol == Some(ProgramProtocol::Acp));
-    let instead = "write `exit`: the program's exit and output are its result";
-    refused.add(acp, "runtime.command.protocol", instead);
 }
 
 fn refuse_of_execution(

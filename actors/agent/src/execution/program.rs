@@ -99,12 +99,12 @@ struct ProgramPorts {
 }
 
 /// A program of one iteration, and where it runs.
-struct ProgramRun<'s> {
-    saga: &'s ExecutionSaga,
-    state: &'s ExecutionState,
-    program: &'s ProgramPlan,
+pub(super) struct ProgramRun<'s> {
+    pub(super) saga: &'s ExecutionSaga,
+    pub(super) state: &'s ExecutionState,
+    pub(super) program: &'s ProgramPlan,
     ports: ProgramPorts,
-    task_id: String,
+    pub(super) task_id: String,
     workspace: OnceLock<WorkspaceId>,
 }
 
@@ -249,11 +249,16 @@ impl ProgramRun<'_> {
             http: self.ports.http.clone(),
             handler: gateway,
         };
-        let assignment = self.assignment()?;
+        let work = async {
+            match self.program.acp {
+                true => self.talk().await,
+                false => self.end(self.follow(self.assignment()?).await?).await,
+            }
+        };
         tokio::select! {
             biased;
             error = listening.serve() => Err(error),
-            result = self.follow(assignment) => self.end(result?).await,
+            end = work => end,
         }
     }
 
@@ -333,7 +338,7 @@ impl ProgramRun<'_> {
         }
     }
 
-    fn at(&self) -> Result<WorkspaceId, ToolError> {
+    pub(super) fn at(&self) -> Result<WorkspaceId, ToolError> {
         let place = self.workspace.get().copied();
         place.ok_or_else(|| ToolError::internal("a program runs in no machine"))
     }
@@ -381,6 +386,9 @@ impl ProgramRun<'_> {
 
     /// Ends the program, as far as its machine can be asked.
     async fn stop(&self) {
+        if self.program.acp {
+            return self.hang_up().await;
+        }
         let Some(at) = self.workspace.get() else { return };
         let stopping = self.ports.tasks.cancel(*at, self.task_id.clone());
         match tokio::time::timeout(STOPPING, stopping).await {
@@ -392,6 +400,9 @@ impl ProgramRun<'_> {
 
     /// Lets the machine forget the result, which is recorded.
     async fn forget(&self) {
+        if self.program.acp {
+            return self.hang_up().await;
+        }
         let Some(at) = self.workspace.get() else { return };
         let forgetting = self.ports.tasks.acknowledge(*at, vec![self.task_id.clone()]);
         // A machine that is away keeps it until it ends.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{
     account::{AccountChange, BudgetAmounts},
+    acp::AcpChange,
     compaction::TurnPlace,
     context::ContextText,
     judging::JudgingRecord,
@@ -242,6 +243,11 @@ pub(crate) enum Record {
         call: Box<AskedCall>,
         at: DateTime<Utc>,
     },
+    /// Something between the daemon and a program that speaks the Agent Client Protocol.
+    Acp {
+        change: AcpChange,
+        at: DateTime<Utc>,
+    },
     /// The program of an iteration has ended.
     ProgramEnded {
         iteration: usize,
@@ -304,6 +310,7 @@ impl Record {
             | Self::ModelFailed { at, .. }
             | Self::ModelReplayed { at, .. }
             | Self::ProgramCalls { at, .. }
+            | Self::Acp { at, .. }
             | Self::ProgramEnded { at, .. }
             | Self::IterationFailed { at, .. }
             | Self::Stopped { at, .. }

@@ -28,6 +28,7 @@ pub(crate) use super::relayed::{KeptAnswer, RelayedRequests, RelayedTurn};
 use super::{
     ExecutionStep,
     account::{BudgetAmounts, BudgetKind, ExecutionAccount},
+    acp::AcpState,
     compaction::CompactionState,
     context::ContextProgress,
     events,
@@ -110,6 +111,8 @@ pub(crate) struct ExecutionState {
     pub(crate) compaction: CompactionState,
     /// Requests of its programs to their model.
     pub(crate) relayed: RelayedRequests,
+    /// Its program that speaks the Agent Client Protocol, in the current iteration.
+    pub(crate) acp: Arc<AcpState>,
     /// Text of the last answer.
     pub(crate) said: Option<Arc<str>>,
     pub(crate) end: Option<Arc<ExecutionEnd>>,
@@ -350,6 +353,7 @@ impl ExecutionState {
             Arc::make_mut(&mut self.account).rested(self.last_at, at);
         }
         self.relayed.begin_iteration();
+        self.acp = Arc::default();
         Some(())
     }
 
@@ -396,6 +400,7 @@ impl ExecutionState {
                 let used = self.relayed.follow(record, Arc::make_mut(&mut self.account));
                 self.tokens = self.tokens.saturating_add(used);
             }
+            Record::Acp { change, .. } => Arc::make_mut(&mut self.acp).follow(change),
             Record::ProgramEnded { iteration, end, .. } if !over => {
                 let (current, now) = self.current()?;
                 let end = Arc::new((**end).clone());
@@ -462,6 +467,7 @@ impl Sourced for ExecutionState {
                 context: ContextProgress::default(),
                 compaction: CompactionState::default(),
                 relayed: RelayedRequests::default(),
+                acp: Arc::default(),
                 said: None,
                 end: None,
                 ended_at: None,
@@ -557,6 +563,7 @@ impl RunState for ExecutionState {
         }
         self.relayed.rest();
         self.compaction = CompactionState::default();
+        self.acp = Arc::default();
         Arc::make_mut(&mut self.account).messages = Vec::new();
         let plan = &mut Arc::make_mut(&mut self.begun).plan;
         (plan.validation, plan.judges) = (ValidationPlan::default(), BTreeMap::new());

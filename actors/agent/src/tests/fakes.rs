@@ -246,8 +246,9 @@ impl ChildSessions for FakeChildren {
         let ChildCall { tool, args, cancel, .. } = call;
         lock(&self.0.calls).push((tool.clone(), Value::Object(args.clone())));
         let released = self.0.release.notified();
+        let held = args.get("title").is_some_and(|title| title == "hold");
         match tool.as_str() {
-            "hold" | "hold.read" => tokio::select! {
+            tool if held || ["hold", "hold.read"].contains(&tool) => tokio::select! {
                 () = released => {}
                 () = cancel.cancelled() => return Err(ToolError::cancelled()),
             },

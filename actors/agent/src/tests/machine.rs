@@ -10,15 +10,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use hivekeep_kernel::{CallCx, Layer, ToolError, User, WorkspaceId, lock};
 use hivekeep_ports::{
-    ByteStream, GuestHttp, GuestHttpAnswer, GuestHttpHandler, GuestHttpRequest, ModelApi,
-    ModelRelay, ModelSource, ModelUsage, ProgramConnections, RelayEnd, RelayPiece, RelayRequest,
-    TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput, TaskOutputs,
-    TaskPage, TaskResult, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
+    ByteStream, CommandRunner, GuestHttp, GuestHttpAnswer, GuestHttpHandler, GuestHttpRequest,
+    ModelApi, ModelRelay, ModelSource, ModelUsage, ProgramConnections, RelayEnd, RelayPiece,
+    RelayRequest, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
+    TaskOutputs, TaskPage, TaskResult, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
 };
 use hivekeep_runtime::Ports;
 use hivekeep_testkit::eventually;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+use super::acp::FakePrograms;
 
 /// What a provider does with a request.
 #[derive(Debug, Clone)]
@@ -48,6 +50,7 @@ struct MachineState {
     handler: watch::Sender<Option<Arc<dyn GuestHttpHandler>>>,
     plays: Mutex<Option<Arc<Plays>>>,
     relayed: Mutex<Vec<RelayRequest>>,
+    programs: Mutex<FakePrograms>,
 }
 
 impl Default for FakeMachine {
@@ -59,6 +62,7 @@ impl Default for FakeMachine {
             handler: watch::channel(None).0,
             plays: Mutex::default(),
             relayed: Mutex::default(),
+            programs: Mutex::default(),
         }))
     }
 }
@@ -73,6 +77,17 @@ impl FakeMachine {
         ports.offer::<dyn ProgramConnections>(this.clone());
         ports.offer::<dyn GuestHttp>(this.clone());
         ports.offer::<dyn ModelRelay>(this);
+        ports.offer::<dyn CommandRunner>(Arc::new(self.programs()));
+    }
+
+    /// Its processes.
+    pub(super) fn programs(&self) -> FakePrograms {
+        lock(&self.0.programs).clone()
+    }
+
+    /// Has the processes of another, from the next daemon on.
+    pub(super) fn adopt(&self, programs: &FakePrograms) {
+        *lock(&self.0.programs) = programs.clone();
     }
 
     /// Has the provider play by the request and its number, from 0.
