@@ -19,6 +19,8 @@ const GUEST: &str = "/run/hivekeep/guest";
 const PLACEHOLDER: &str = "placeholder";
 /// Longest text of one argument or variable: the kernel takes no more than 128 KiB.
 const MAX_WORD_BYTES: usize = 120 * 1024;
+/// MCP server of a program that speaks the Agent Client Protocol, which is told of it in its session.
+const MCP_COMMAND: &str = "{mcp} mcp {port}";
 
 const SHIPPED: [(&str, &str); 9] = [
     ("claude", include_str!("../programs/claude.toml")),
@@ -102,6 +104,7 @@ impl ProgramPlan {
             (None, None) => return Ok(None),
         };
         let ProgramFile { api, whole, argv, env, files, tools, output, acp } = file;
+        let tools = if acp { MCP_COMMAND.to_owned() } else { tools };
         let (provider, model) = Default::default();
         Ok(Some(Self { name, api, whole, argv, env, files, tools, output, acp, provider, model }))
     }
@@ -116,6 +119,14 @@ impl ProgramPlan {
     #[must_use]
     pub(crate) fn without_tools(self) -> Self {
         Self { tools: String::new(), ..self }
+    }
+
+    /// Words of the command that is an MCP server, for a program that speaks the Agent Client Protocol and has tools.
+    pub(crate) fn mcp_command(&self) -> Option<Vec<String>> {
+        let port = GATEWAY_PORT.to_string();
+        let command = filled(&self.tools, &[("{mcp}", GUEST), ("{port}", &port)]);
+        let words = || command.split(' ').map(str::to_owned).collect();
+        (self.acp && !command.is_empty()).then(words)
     }
 
     /// Chooses the first of a model's sources whose provider speaks the program's API.
@@ -272,6 +283,11 @@ mod tests {
 
     #[test]
     fn every_shipped_program_is_told_of_the_gateway_the_model_and_the_prompt() {
+        for (name, _) in SHIPPED.iter().filter(|(name, _)| plan(name).acp) {
+            let command = plan(name).mcp_command().expect(name);
+            assert_eq!(command, ["/run/hivekeep/guest", "mcp", "8790"], "{name}");
+            assert_eq!(plan(name).without_tools().mcp_command(), None, "{name}");
+        }
         for (name, _) in SHIPPED.iter().filter(|(name, _)| !plan(name).acp) {
             let prompt = "it's {model} \"$(rm -rf /)\"\n";
             let (script, env) = plan(name).script(prompt).expect(name);
@@ -282,7 +298,7 @@ mod tests {
             assert!(!script.contains("{url}") && !all.contains("{key}"), "{name}");
             assert!(!all.contains("{tools}") && !all.contains("{mcp}"), "{name}");
             let told = all.contains("/run/hivekeep/guest") && all.contains("8790");
-            assert_eq!(told && plan(name).takes_tools(), name != "pi", "{name}");
+            assert_eq!(told && plan(name).takes_tools(), *name != "pi", "{name}");
             let (script, env) = plan(name).without_tools().script(prompt).expect(name);
             assert!(!format!("{script}{env:?}").contains("hivekeep/guest"), "{name}");
         }

@@ -38,8 +38,8 @@ use crate::{
         frames::{Frame, params},
         schema::{
             AGENT_METHOD_NAMES, CLIENT_METHOD_NAMES, Error, Implementation, InitializeRequest,
-            InitializeResponse, LoadSessionRequest, NewSessionRequest, NewSessionResponse,
-            PromptRequest, PromptResponse, Request, StopReason,
+            InitializeResponse, LoadSessionRequest, McpServer, McpServerStdio, NewSessionRequest,
+            NewSessionResponse, PromptRequest, PromptResponse, Request, StopReason,
         },
     },
     codes,
@@ -265,14 +265,22 @@ impl ProgramRun<'_> {
         let loads = begun.agent_capabilities.load_session;
         let before = self.saga.handle.state().acp.session.clone().filter(|_| loads);
         let goes_on = before.is_some();
+        let servers = || -> Vec<McpServer> {
+            let words = self.program.mcp_command().unwrap_or_default();
+            let server = |(command, args): (&String, &[String])| {
+                let server = McpServerStdio::new("hivekeep", command.as_str());
+                McpServer::Stdio(server.args(args.to_vec()))
+            };
+            words.split_first().map(server).into_iter().collect()
+        };
         let id = match before {
             Some(id) => {
-                let load = LoadSessionRequest::new(id.clone(), FOLDER);
+                let load = LoadSessionRequest::new(id.clone(), FOLDER).mcp_servers(servers());
                 line.ask(SESSION, names.session_load, load, GREETING).await?;
                 id
             }
             None => {
-                let new = NewSessionRequest::new(FOLDER);
+                let new = NewSessionRequest::new(FOLDER).mcp_servers(servers());
                 let new = line.ask(SESSION, names.session_new, new, GREETING).await?;
                 read::<NewSessionResponse>(new)?.session_id.0.to_string()
             }

@@ -296,7 +296,7 @@ impl Stage {
         stage.machine.programs().play(script);
         let text = "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: { name: talker, version: 1.0.0 }\nspec:\n  \
             runtime: { language: python, version: '3.11', command: { argv: [talker], wire: responses, protocol: acp } }\n  \
-            task: { instruction: Write a file. }\n";
+            task: { instruction: Write a file. }\n  tools: [fs.read]\n";
         stage.good("create", json!({ "manifest_yaml": text })).await;
         let started = stage.good("aegis.task.execute", json!({ "agent_id": "talker" })).await;
         (stage, started["execution_id"].as_str().expect("an id").to_owned())
@@ -334,6 +334,11 @@ async fn a_program_is_prompted_permitted_and_its_last_words_are_the_result() {
     assert_eq!(programs.asked(), ["initialize", "session/new", "session/prompt"]);
     let heard = programs.heard();
     assert_eq!(heard[0]["params"]["clientCapabilities"]["fs"]["readTextFile"], true, "{heard:?}");
+    let server = &heard[1]["params"]["mcpServers"][0];
+    assert_eq!(
+        (&server["command"], &server["args"][0]),
+        (&json!("/run/hivekeep/guest"), &json!("mcp"))
+    );
     assert_eq!(heard[2]["params"]["prompt"][0]["text"], "Write a file.");
     let process = &programs.processes()[0];
     assert!(process.argv[2].contains("exec 'talker'"), "{:?}", process.argv);

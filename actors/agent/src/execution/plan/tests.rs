@@ -471,7 +471,8 @@ fn each_part_of_a_validator_changes_the_plan() {
 #[test]
 fn the_guides_validators_are_planned() {
     let guide = include_str!("../../../../../docs/guides/agent-fields.md");
-    let block = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let mut blocks = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let block = blocks.find(|block| block.contains("tool_validation:"));
     let block = block.expect("the guide has one").replace('\n', "\n  ");
     let text = format!(
         "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: a, version: 1.0.0 }}\nspec:\n  \
