@@ -28,15 +28,10 @@ hivekeep_kernel::codes! {
         cause: "Its manifest asks for an image, an isolation, a size or a network beyond the default, and the policy does not let this session ask for them.",
         next: "Ask for less in the manifest, or have somebody run the agent who may call the tool that the message names.",
     }
-    /// The agent is given material to read that the session which runs it may not read.
-    AGENT_CONTEXT_DENIED = "agent_context_denied" {
-        cause: "The daemon reads `spec.context` for the execution, and the policy does not let this session make that call, or there is no such tool here.",
-        next: "Leave the item out of the manifest, or have somebody run the agent who may call the tool that the message names.",
-    }
     /// Material of a manifest cannot be read.
     CONTEXT_UNREADABLE = "context_unreadable" {
-        cause: "A page of `spec.context` did not answer, or a file or folder of it is not there; `details.code` has the tool's own code.",
-        next: "Mend the item, or run the agent again when it can be read.",
+        cause: "A page of `spec.context` did not answer, a file or folder of it is not there, or the session that runs the agent may not read it; `details.code` has the tool's own code.",
+        next: "Mend the item, or have somebody run the agent who may read it.",
     }
     /// The summary of a long conversation is of no use.
     COMPACTION_FAILED = "compaction_failed" {

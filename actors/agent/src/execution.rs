@@ -232,7 +232,7 @@ impl ExecutionSaga {
             name: state.begun.id.to_string(),
             agent: Some(plan.agent.clone()),
             context: plan.security_context.clone(),
-            tools: plan.tools.clone(),
+            tools: plan.reading_tools().map(str::to_owned).chain(plan.tools.clone()).collect(),
         };
         let cancelled = self.handle.cancelled();
         match repeated(cancelled, || self.shared.children.open(child())).await {

@@ -66,9 +66,9 @@ impl AgentService {
             return Err(too_many("a judge has no judges of its own".to_owned()));
         }
         self.may_have(cx, plan.machine.as_ref())?;
-        self.may_read(cx, &plan)?;
         self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
         plan.tools = self.shown(cx, &plan.tools);
+        self.may_read(cx, &plan)?;
         Ok(JudgePlan { plan, input_schema })
     }
 }

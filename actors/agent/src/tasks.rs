@@ -113,7 +113,6 @@ impl AgentService {
         let request = ExecutionRequest { host: self.host(&manifest.spec), ..request };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
         self.may_have(cx, plan.machine.as_ref())?;
-        self.may_read(cx, &plan)?;
         let mut sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
         if let Some(program) = &mut plan.program {
             let relay = self.shared.daemon.ports.need::<dyn ModelRelay>()?;
@@ -125,6 +124,7 @@ impl AgentService {
             plan.budget = plan.budget.within(&time_left(above));
         }
         plan.tools = self.shown(cx, &plan.tools);
+        self.may_read(cx, &plan)?;
         self.plan_judges(cx, &mut plan).await?;
         let (id, version) = (ExecutionId::new(), plan.version.clone());
         let begun = ExecutionBegun {

@@ -263,7 +263,7 @@ pub(crate) struct AgentService {
     pub(crate) machines: Arc<ExecutionMachines>,
     pub(crate) ports: Ports,
     catalogue: Arc<dyn ToolCatalogue>,
-    pub(crate) calls: Arc<dyn Tools>,
+    calls: Arc<dyn Tools>,
 }
 
 impl Service for AgentService {

@@ -1,20 +1,22 @@
 //! Material that a manifest has an execution read: pages, files and folders, each once and before the first prompt.
 //!
-//! The daemon reads it by its own tools, for the session of the execution. Those calls pass no policy, so whoever runs
-//! the agent has to be allowed the very same ones. Texts are records: a prompt is the same after each start.
+//! It is read by calls of the execution's session, which has the tools for that and is never above its asker's. The model
+//! is not offered them by it. Texts are records: a prompt is the same after each start.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_kernel::{CallCx, Layer, Progress, ToolError};
 use hivekeep_manifest::agent::{AgentSpec, ContextItem};
-use hivekeep_runtime::{OnBehalfOf, log::LogError};
-use serde::{Deserialize, Serialize};
+use hivekeep_ports::ChildCall;
+use hivekeep_runtime::log::LogError;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
     ExecutionSaga,
     plan::ExecutionPlan,
+    repeated,
     state::{ExecutionState, Record},
 };
 use crate::{codes, tools::AgentService};
@@ -133,6 +135,18 @@ fn read_call(path: &str, place: Option<&String>, room: usize) -> (&'static str, 
     ("fs.read", json!({ "path": path, "place": place, "limit": room }))
 }
 
+impl ExecutionPlan {
+    /// Tools of the session that read what the manifest names, and that the model has not.
+    pub(super) fn reading_tools(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let read = self.sources.iter().flat_map(|source| match source.address {
+            ContextAddress::Url { .. } => &["web.fetch"][..],
+            ContextAddress::File { .. } => &["fs.read"],
+            ContextAddress::Directory { .. } => &["fs.read", "fs.glob"],
+        });
+        read.copied().filter(|tool| !self.tools.contains(*tool))
+    }
+}
+
 impl ExecutionState {
     /// Item that is to be read next, and the room for it.
     pub(super) fn context_to_read(&self) -> Option<(usize, &ContextSource, usize)> {
@@ -153,27 +167,18 @@ impl ExecutionState {
 }
 
 impl AgentService {
-    /// Refuses material that the session of a call could not read itself.
+    /// Refuses material whose tools are not there, or not shown to a call's attachment.
     pub(crate) fn may_read(&self, cx: &CallCx, plan: &ExecutionPlan) -> Result<(), ToolError> {
-        for ContextSource { address, .. } in &plan.sources {
-            let within = match address {
-                ContextAddress::Directory { path, place } => {
-                    Some(read_call(path, place.as_ref(), ITEM_BYTES))
-                }
-                _ => None,
-            };
-            for (tool, args) in [address.call(ITEM_BYTES)].into_iter().chain(within) {
-                if !self.calls.allows(cx.session, &cx.view, tool, &args) {
-                    let name = address.name();
-                    let message = format!(
-                        "the agent is given `{name:.200}` to read, and this session may not call `{tool}` for it"
-                    );
-                    return Err(ToolError::new(Layer::Policy, codes::AGENT_CONTEXT_DENIED, message)
-                        .next("leave it out of `spec.context`, or have somebody run the agent who may read it"));
-                }
+        let needed: BTreeSet<_> = plan.reading_tools().map(str::to_owned).collect();
+        let shown = self.shown(cx, &needed);
+        match needed.difference(&shown).next() {
+            None => Ok(()),
+            Some(tool) => {
+                let message = format!("`spec.context` is read by `{tool}`, which is not there");
+                Err(ToolError::new(Layer::Actor, codes::CONTEXT_UNREADABLE, message)
+                    .next("write the text itself, or run the agent where there is the tool"))
             }
         }
-        Ok(())
     }
 }
 
@@ -231,12 +236,9 @@ impl ExecutionSaga {
         room: usize,
         limit: Duration,
     ) -> Result<ContextText, ToolError> {
-        let (id, tools) = (state.begun.id, &self.shared.machines.tools);
-        let cancel = self.handle.cancelled().clone();
-        let caller = OnBehalfOf { cancel, ..OnBehalfOf::own(Self::child(state), limit) };
         let (tool, args) = source.address.call(room);
         let ContextAddress::Directory { place, .. } = &source.address else {
-            let read: ReadAnswer = tools.call_idempotent(id, &caller, tool, args).await?;
+            let read: ReadAnswer = self.reading(state, tool, args, limit).await?;
             if read.ok == Some(false) {
                 let status = read.status.unwrap_or_default();
                 return Err(ToolError::foreign(
@@ -247,7 +249,7 @@ impl ExecutionSaga {
             }
             return Ok(taken(read, room));
         };
-        let found: FoundFiles = tools.call_idempotent(id, &caller, tool, args).await?;
+        let found: FoundFiles = self.reading(state, tool, args, limit).await?;
         let mut all = ContextText { cut: found.left > 0, ..ContextText::default() };
         for path in found.paths {
             let left = room.saturating_sub(all.text.len() + path.len());
@@ -256,7 +258,7 @@ impl ExecutionSaga {
                 break;
             }
             let (tool, args) = read_call(&path, place.as_ref(), left - LEAST_BYTES / 2);
-            match tools.call_idempotent::<_, ReadAnswer>(id, &caller, tool, args).await {
+            match self.reading::<ReadAnswer>(state, tool, args, limit).await {
                 Ok(read) => {
                     let read = taken(read, left);
                     all.text.push_str(&format!("--- {path}\n{}\n", read.text));
@@ -271,6 +273,30 @@ impl ExecutionSaga {
             }
         }
         Ok(all)
+    }
+
+    async fn reading<T: DeserializeOwned>(
+        &self,
+        state: &ExecutionState,
+        tool: &str,
+        args: Value,
+        limit: Duration,
+    ) -> Result<T, ToolError> {
+        let Value::Object(args) = args else {
+            return Err(ToolError::internal("arguments are an object"));
+        };
+        let cancel = self.handle.cancelled().child_token();
+        let call = || ChildCall {
+            session: Self::child(state),
+            tool: tool.to_owned(),
+            args: args.clone(),
+            timeout: Some(limit),
+            cancel: cancel.clone(),
+            progress: Progress::default(),
+        };
+        let answer = repeated(&cancel, || self.shared.children.call(call())).await?;
+        serde_json::from_value(answer.value)
+            .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
     }
 }
 

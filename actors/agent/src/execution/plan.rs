@@ -390,6 +390,8 @@ fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
     let unseen = program.is_some() && has_none && judges_calls;
     refused.add(unseen, "execution.tool_validation", instead);
     let is_read = |item: &&ContextItem| !matches!(item, ContextItem::Text { .. });
+    let instead = "a program reads for itself: write the texts themselves";
+    refused.add(is_program && context.iter().flatten().any(|it| is_read(&it)), "context", instead);
     let many = context.iter().flatten().filter(is_read).count() > context::MOST_SOURCES;
     refused.add(many, "context", "name fewer to read: 32 pages, files and folders are read");
     let compacts = execution.as_ref().is_some_and(|it| it.compaction.is_some());

@@ -113,7 +113,11 @@ impl ExecutionSaga {
             let left = self.left(state).map_err(|(_, error)| error)?;
             let child = Self::child(state);
             let cancelled = self.handle.cancelled();
-            let tools = repeated(cancelled, || ready(self.shared.children.tools(child))).await?;
+            let mut tools =
+                repeated(cancelled, || ready(self.shared.children.tools(child))).await?;
+            for reads in state.begun.plan.reading_tools() {
+                tools.retain(|tool| tool.declared != reads);
+            }
             let left = self.time_left(state).map_or(left, |(budget, _)| budget.min(left));
             let limit = Duration::from_secs(state.begun.plan.limits.model_secs).min(left);
             let request = request(&tools, Instant::now() + limit);

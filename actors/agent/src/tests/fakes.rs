@@ -16,7 +16,7 @@ use hivekeep_ports::{
     Embeddings, ModelAnswer, ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream,
     ModelToolCall, ModelUsage, ModelUse, Models,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 type Script = dyn Fn(&ModelRequest) -> Result<ModelAnswer, ToolError> + Send + Sync;
@@ -158,6 +158,8 @@ struct ChildrenState {
     keeps: AtomicBool,
     /// Tools that were called, with their arguments.
     calls: Mutex<Vec<(String, Value)>>,
+    /// Pages and files to read, by address or path.
+    material: Mutex<BTreeMap<String, String>>,
     /// Waits of `hold` end when it is told.
     release: Notify,
 }
@@ -195,6 +197,34 @@ impl FakeChildren {
         lock(&self.0.sessions).insert((parent, name), (session, child));
     }
 
+    pub(super) fn write(&self, name: &str, content: impl Into<String>) {
+        lock(&self.0.material).insert(name.to_owned(), content.into());
+    }
+
+    /// Answer of a tool that reads pages or files; `None` for another call.
+    fn read(&self, tool: &str, args: &Map<String, Value>) -> Option<Result<Value, ToolError>> {
+        let material = lock(&self.0.material);
+        if tool == "fs.glob" {
+            let below = args["path"].as_str()?;
+            let paths: Vec<_> = material.keys().filter(|it| it.starts_with(below)).collect();
+            return Some(Ok(json!({ "paths": paths, "left": 0 })));
+        }
+        let (name, room) = match tool {
+            "web.fetch" => (args.get("url")?, args.get("max_bytes")?),
+            _ => (args.get("path")?, args.get("limit")?),
+        };
+        let file = material.get(name.as_str()?);
+        if file.is_none() && tool == "fs.read" {
+            let gone = ToolError::new(Layer::Actor, codes::NOT_FOUND, "there is no such file");
+            return Some(Err(gone));
+        }
+        let (ok, text) = (file.is_some(), file.cloned().unwrap_or_default());
+        let end = text.floor_char_boundary(usize::try_from(room.as_u64()?).ok()?);
+        let next = (end < text.len()).then_some(end);
+        Some(Ok(json!({ "content": text[..end], "size_bytes": text.len(), "next_offset": next,
+            "ok": ok, "status": if ok { 200 } else { 404 } })))
+    }
+
     /// Has a call of a session wait for an approval.
     pub(super) fn asks(&self, session: SessionId) {
         lock(&self.0.asking).insert(session);
@@ -209,7 +239,9 @@ impl FakeChildren {
     }
 }
 
-const TOOLS: [(&str, &str, Effect, bool); 6] = [
+const TOOLS: [(&str, &str, Effect, bool); 8] = [
+    ("web_fetch", "web.fetch", Effect::Read, true),
+    ("fs_glob", "fs.glob", Effect::Read, true),
     ("cmd_run", "cmd.run", Effect::Write, false),
     ("fs_read", "fs.read", Effect::Read, true),
     ("fs_write", "fs.write", Effect::Write, false),
@@ -256,6 +288,9 @@ impl ChildSessions for FakeChildren {
                 return Err(ToolError::foreign(Layer::Policy, "denied", "it is denied"));
             }
             _ => {}
+        }
+        if let Some(read) = self.read(&tool, &args) {
+            return read.map(|value| ChildAnswer { value, from_source: false });
         }
         if args.contains_key("fail") {
             return Err(ToolError::new(Layer::Actor, codes::NOT_FOUND, "there is no such file")

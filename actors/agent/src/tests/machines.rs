@@ -46,7 +46,7 @@ struct MachinesState {
 
 impl FakeMachines {
     /// Inputs of the calls of a tool; those of `make` are sessions.
-    pub(super) fn calls(&self, tool: &str) -> Vec<Value> {
+    fn calls(&self, tool: &str) -> Vec<Value> {
         let state = lock(&self.0);
         let of_it = state.calls.iter().filter(|(name, _)| name == tool);
         of_it.map(|(_, args)| args.clone()).collect()
@@ -58,12 +58,7 @@ impl FakeMachines {
         id
     }
 
-    /// Has no session call a tool.
-    pub(super) fn deny(&self, tool: &'static str) {
-        lock(&self.0).denied = Some(tool);
-    }
-
-    pub(super) fn write(&self, path: &str, content: impl Into<Vec<u8>>) {
+    fn write(&self, path: &str, content: impl Into<Vec<u8>>) {
         lock(&self.0).files.insert(path.to_owned(), content.into());
     }
 
@@ -107,28 +102,6 @@ impl FakeMachines {
                     "content_base64": STANDARD.encode(&file[at("from")..end]), "bytes": file.len(),
                     "next": (end < file.len()).then_some(end),
                 })
-            }
-            "fs.glob" => {
-                let below = args["path"].as_str().expect("a path");
-                let paths: Vec<_> = state.files.keys().filter(|it| it.starts_with(below)).collect();
-                json!({ "paths": paths, "left": 0 })
-            }
-            "fs.read" | "web.fetch" => {
-                let (name, room) = match tool {
-                    "fs.read" => (&args["path"], &args["limit"]),
-                    _ => (&args["url"], &args["max_bytes"]),
-                };
-                let file = state.files.get(name.as_str().expect("a name"));
-                let ok = file.is_some();
-                if !ok && tool == "fs.read" {
-                    return Err(ToolError::new(Layer::Guest, codes::NOT_FOUND, "it is not there"));
-                }
-                let file = file.cloned().unwrap_or_default();
-                let end =
-                    file.len().min(usize::try_from(room.as_u64().expect("room")).expect("small"));
-                let next = (end < file.len()).then_some(end);
-                json!({ "content": String::from_utf8_lossy(&file[..end]), "size_bytes": file.len(),
-                    "next_offset": next, "ok": ok, "status": if ok { 200 } else { 404 } })
             }
             _ => json!({}),
         })
@@ -298,7 +271,7 @@ async fn a_machine_that_is_not_made_ends_the_execution_and_one_that_is_forbidden
         (&json!("failed"), &json!("network_unavailable"))
     );
     assert!(stage.models.asked().is_empty());
-    stage.machines.deny("network_policy");
+    lock(&stage.machines.0).denied = Some("network_policy");
     let asked = json!({ "agent_id": "worker" });
     let refused = stage.refused("aegis.task.execute", asked).await;
     assert_eq!(refused.code, "agent_machine_denied");

@@ -15,18 +15,14 @@ use super::{
 };
 use crate::execution::state::{ExecutionState, Record};
 
-pub(super) const TOOLS: [&str; 6] = ["fs.read", "fs.write", "hold", "hold.read", "deny", "cmd.run"];
+pub(super) const TOOLS: [&str; 8] =
+    ["fs.read", "fs.write", "hold", "hold.read", "deny", "cmd.run", "web.fetch", "fs.glob"];
 
 impl Stage {
     /// A stage with an agent `worker` that has all tools, and what `spec` says beside that.
     pub(super) async fn with_worker(spec: &str) -> Self {
         let stage = Self::new(TOOLS.map(str::to_owned)).await;
-        let text = format!(
-            "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: worker, version: 1.0.0 }}\nspec:\n  \
-             runtime: {{ language: python, version: '3.11' }}\n  task: {{ instruction: Do it. }}\n  \
-             tools: [fs.read, fs_write, hold, hold.read, deny]\n{spec}"
-        );
-        stage.good("create", json!({ "manifest_yaml": text })).await;
+        stage.good("create", json!({ "manifest_yaml": worker(spec) })).await;
         stage
     }
 
@@ -59,6 +55,15 @@ impl Stage {
         .await;
         self.events(id).await
     }
+}
+
+/// Manifest of an agent `worker`.
+pub(super) fn worker(spec: &str) -> String {
+    format!(
+        "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: worker, version: 1.0.0 }}\nspec:\n  \
+         runtime: {{ language: python, version: '3.11' }}\n  task: {{ instruction: Do it. }}\n  \
+         tools: [fs.read, fs_write, hold, hold.read, deny]\n{spec}"
+    )
 }
 
 pub(super) fn types(events: &[Value]) -> Vec<&str> {

@@ -469,17 +469,21 @@ fn each_part_of_a_validator_changes_the_plan() {
 }
 
 #[test]
-fn the_guides_validators_are_planned() {
+fn the_guides_fields_are_planned() {
     let guide = include_str!("../../../../../docs/guides/agent-fields.md");
-    let mut blocks = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let block = blocks.find(|block| block.contains("tool_validation:"));
-    let block = block.expect("the guide has one").replace('\n', "\n  ");
-    let text = format!(
-        "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: a, version: 1.0.0 }}\nspec:\n  \
-         runtime: {{ language: python, version: '3.11' }}\n  task: {{ instruction: Do it. }}\n  \
-         tools: [bash]\n  {block}\n"
-    );
-    let planned = plan(parse_agent(&text).expect("valid"), json!({})).expect("planned");
-    let names: Vec<_> = planned.validation.judges().map(|(.., name)| name.as_str()).collect();
+    let planned = |nth: usize| {
+        let block = guide.split("```yaml\n").nth(nth).and_then(|rest| rest.split("```").next());
+        let block = block.expect("the guide has one").replace('\n', "\n  ");
+        let text = format!(
+            "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: a, version: 1.0.0 }}\nspec:\n  \
+             runtime: {{ language: python, version: '3.11' }}\n  task: {{ instruction: Do it. }}\n  \
+             tools: [bash]\n  {block}\n"
+        );
+        plan(parse_agent(&text).expect("valid"), json!({})).expect("planned")
+    };
+    let judged = planned(1);
+    let names: Vec<_> = judged.validation.judges().map(|(.., name)| name.as_str()).collect();
     assert_eq!(names, ["code-quality-judge", "tool-call-judge"]);
+    let given = planned(2);
+    assert!(given.sources.len() == 3 && given.compaction.is_some());
 }
