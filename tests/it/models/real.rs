@@ -1,5 +1,5 @@
-//! A real small language model behind llama.cpp's own server, which the daemon starts: over OpenAI's wire and over
-//! Anthropic's.
+//! A real small language model behind llama.cpp's own server, which the daemon starts: over OpenAI's wire, over
+//! Anthropic's, and as an agent that writes a file.
 //!
 //! One thread, few tokens: the machine may be busy, and ggml's threads wait for each other by spinning.
 
@@ -26,15 +26,47 @@ fn started(python: &std::path::Path, model: &std::path::Path) -> Home {
     let config = format!(
         "[model.provider.local]\nkind = \"llama-server\"\nendpoint = \"http://127.0.0.1:{port}/v1\"\n\
          command = [{python:?}, {server:?}, {model:?}, \"{port}\"]\nfolders = [{environment:?}, {runtime:?}, {:?}, {:?}]\n\
-         models = {{ smol = {{ max_output_tokens = 16 }} }}\n\
+         models = {{ smol = {{ max_output_tokens = 16 }}, writer = {{ max_output_tokens = 64, tools = \"json\" }} }}\n\
          [model.provider.claude]\nkind = \"anthropic\"\nendpoint = \"http://127.0.0.1:{port}/v1\"\n\
          models = {{ smol = {{ max_output_tokens = 16 }} }}\n\
-         [model.alias.default]\nmodels = [\"local/smol\"]\n",
+         [model.alias.default]\nmodels = [\"local/smol\"]\n\
+         [agent]\nmax_turns = 2\n[session.places.notes]\nfolder = {:?}\nread_only = false\n",
         folder(&server),
         folder(model),
+        home.path("notes"),
     );
+    std::fs::create_dir(home.path("notes")).expect("a folder");
     std::fs::write(home.path("config.toml"), config).expect("writes");
     home
+}
+
+/// An agent whose answers the server holds to the schemas of its tools. So small a model writes the file, and does not
+/// know when to stop: its turns are over, it is told so, and tries again.
+fn writes_a_file(home: &Home) {
+    let manifest = "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: { name: writer, version: 1.0.0 }\nspec:\n  \
+        runtime: { language: python, version: '3.11', model: local/writer, temperature: 0.0 }\n  tools: [fs.write]\n  \
+        execution: { mode: iterative, max_iterations: 2 }\n  \
+        task: { instruction: Write the file note.txt with the content hello. }\n";
+    let call = |tool: &str, input: serde_json::Value| {
+        home.json(&["call", tool, "--json", &input.to_string()])
+    };
+    call("aegis.agent.create", json!({ "manifest_yaml": manifest }));
+    let id = call("aegis.task.execute", json!({ "agent_id": "writer" }))["execution_id"].clone();
+    let end = call("aegis.task.wait", json!({ "execution_id": id, "timeout_seconds": 120 }));
+    assert!(["completed", "failed"].contains(&end["status"].as_str().unwrap_or_default()), "{end}");
+    let logs = call("aegis.task.logs", json!({ "execution_id": id, "limit": 200 }));
+    let events = logs["events"].as_array().expect("events");
+    let of = |event_type: &str| {
+        events.iter().filter(|it| it["event_type"] == event_type).collect::<Vec<_>>()
+    };
+    assert!(!of("tool_invocation_completed").is_empty(), "{events:?}");
+    let unreadable = |it: &&&serde_json::Value| it["payload"]["name"] == "unreadable_call";
+    assert_eq!(of("tool_invocation_failed").iter().filter(unreadable).count(), 0, "{events:?}");
+    let written = std::fs::read_to_string(home.path("notes/note.txt")).expect("it is written");
+    assert!(written.to_lowercase().contains("hello"), "{written}");
+    if let [_, second] = &of("iteration_started")[..] {
+        assert!(second["payload"]["prompt"].to_string().contains("turns_exhausted"), "{second}");
+    }
 }
 
 #[test]
@@ -63,6 +95,7 @@ fn a_real_model_answers_over_two_wires_and_its_server_ends_with_the_daemon() {
     let answer = home.json(&["call", "ml_generate", "--json", &args.to_string()]);
     assert!(answer["structured"]["ok"].is_boolean(), "{answer}");
 
+    writes_a_file(&home);
     let listed = home.ok(&["ps"]);
     assert!(listed.contains("server"), "the server is in the tree: {listed}");
     let port = home.json(&["models", "--json"])["backends"].clone();
