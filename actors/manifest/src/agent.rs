@@ -12,10 +12,10 @@ use crate::common::{
 };
 
 pub use execution::{
-    AgentBudget, AgentCompaction, AgentDelivery, AgentExecution, Consensus, DeliveryCondition,
-    DeliveryDestination, ExecutionMode, JudgeFallback, OutputFormat, OutputRules, OutputStream,
-    ScriptRule, SemanticRule, SystemRules, ToolValidator, Transform, Validation, ValidationRules,
-    Validator,
+    AgentBudget, AgentCompaction, AgentDelivery, AgentExecution, CheckpointMode, Consensus,
+    DeliveryCondition, DeliveryDestination, ExecutionMode, JudgeFallback, OutputFormat,
+    OutputRules, OutputStream, ScriptRule, SemanticRule, SystemRules, ToolValidator, Transform,
+    Validation, ValidationRules, Validator,
 };
 pub(crate) use rules::{check, check_tools};
 

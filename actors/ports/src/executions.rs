@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_kernel::{CallCx, SessionId, ToolError, User, WorkspaceId};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Name of the place that is a session's own workspace.
@@ -26,6 +27,33 @@ pub struct OwnWorkspace {
 pub trait OwnWorkspaces: Send + Sync {
     /// Decision on a session's own workspace; `None` where the configuration holds.
     fn of(&self, session: SessionId) -> Option<OwnWorkspace>;
+}
+
+/// Snapshot of a workspace, and whose the workspace is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedSnapshot {
+    /// Workspace.
+    pub workspace: WorkspaceId,
+    /// Session that owns the workspace.
+    pub owner: SessionId,
+    /// Name of the snapshot.
+    pub snapshot: String,
+}
+
+/// Forks of workspaces for sessions that do not own the source, where the daemon decided that they may.
+#[async_trait]
+pub trait WorkspaceForks: Send + Sync {
+    /// Makes a workspace of this name for the call's session, which begins as the snapshot. With the memory, where
+    /// the snapshot has one.
+    ///
+    /// # Errors
+    /// Those of `workspace_fork`.
+    async fn fork(
+        &self,
+        cx: &CallCx,
+        source: &OwnedSnapshot,
+        name: &str,
+    ) -> Result<WorkspaceId, ToolError>;
 }
 
 /// Part of a file.

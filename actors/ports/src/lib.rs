@@ -37,8 +37,8 @@ pub use commands::{
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
 pub use executions::{
-    ExecutionFileLinks, ExecutionFiles, FilePart, OwnWorkspace, OwnWorkspaces, SESSION_PLACE,
-    own_workspace_name,
+    ExecutionFileLinks, ExecutionFiles, FilePart, OwnWorkspace, OwnWorkspaces, OwnedSnapshot,
+    SESSION_PLACE, WorkspaceForks, own_workspace_name,
 };
 pub use files::{
     FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, LocatedPlace,

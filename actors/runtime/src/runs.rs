@@ -38,7 +38,7 @@ use self::{
 };
 use crate::{
     Child, Daemon, WaiterLimit, collection,
-    log::{Decision, Log, Sourced},
+    log::{self, Decision, Log, Sourced},
     saga::{Saga, SagaHandle, SagaView},
 };
 
@@ -151,6 +151,19 @@ impl<G: Saga<State: RunState>> Runs<G> {
     /// `too_many_runs`, `internal` for an id that is there, `daemon_stopping`, `journal_failed`; nothing was begun then, as far as the message
     /// does not say otherwise.
     pub async fn begin(&self, id: IdOf<G>, first: RecordOf<G>) -> Result<(), ToolError> {
+        self.begin_with(id, first, Vec::new()).await
+    }
+
+    /// Begins a run with several records, all of which are durable when this returns, or none.
+    ///
+    /// # Errors
+    /// As [`Self::begin`]; `internal` for records that do not follow.
+    pub async fn begin_with(
+        &self,
+        id: IdOf<G>,
+        first: RecordOf<G>,
+        more: Vec<RecordOf<G>>,
+    ) -> Result<(), ToolError> {
         if self.0.daemon.closing.is_cancelled() {
             return Err(ToolError::daemon_stopping());
         }
@@ -162,7 +175,7 @@ impl<G: Saga<State: RunState>> Runs<G> {
             .and_then(|kind| self.0.daemon.sessions.allowance(begun.user(), kind));
         self.0.table.admit(id, &begun, self.0.options.max_running, allowance)?;
         let shared = self.0.clone();
-        to_its_end(async move { shared.write(id, stream, first).await }).await
+        to_its_end(async move { shared.write(id, stream, first, more).await }).await
     }
 
     /// Looks at a run.
@@ -199,6 +212,19 @@ impl<G: Saga<State: RunState>> Runs<G> {
         events::read(journal, &stream, &view.state, offset, limit).await
     }
 
+    /// Reads all records of a run from its stream.
+    ///
+    /// # Errors
+    /// When the stream cannot be read.
+    pub async fn records(
+        &self,
+        caller: RunCaller,
+        id: &str,
+    ) -> Result<Vec<RecordOf<G>>, ToolError> {
+        let Found { id, .. } = self.0.table.find(caller, id)?;
+        Ok(log::read_records::<G::State>(&self.0.daemon.journal, &stream::<G>(id)?).await?)
+    }
+
     /// Waits until a run is over, at most `limit` and the call's time; true if it is not over. Tells the call's
     /// progress, and holds no place among the calls that are worked on.
     ///
@@ -228,11 +254,25 @@ impl<G: Saga<State: RunState>> Runs<G> {
     /// # Errors
     /// [`RunState::NOT_FOUND`].
     pub async fn ended(&self, caller: RunCaller, id: &str) -> Result<SagaView<G>, ToolError> {
+        self.until(caller, id, |_| false).await
+    }
+
+    /// Waits as [`Self::ended`] does, or until the state is as it is wanted.
+    ///
+    /// # Errors
+    /// [`RunState::NOT_FOUND`].
+    pub async fn until(
+        &self,
+        caller: RunCaller,
+        id: &str,
+        wanted: impl Fn(&G::State) -> bool,
+    ) -> Result<SagaView<G>, ToolError> {
         let Found { run, view, .. } = self.0.table.find(caller, id)?;
         let KeptRun::Open(handle) = run else { return Ok(view) };
         let mut news = handle.watch();
+        let reached = |view: &SagaView<G>| view.status().is_over() || wanted(&view.state);
         // The handle keeps it open.
-        let _over = news.wait_for(|view| view.status().is_over()).await.map(drop);
+        let _reached = news.wait_for(reached).await.map(drop);
         Ok(handle.view(SagaView::clone))
     }
 

@@ -8,7 +8,7 @@ use hivekeep_kernel::{Address, ErrorCode, Resources, RestartPolicy, ToolError, T
 use hivekeep_machine::doctor::doctor;
 use hivekeep_ports::{
     CommandRunner, DefaultSize, ImagePresence, ProgramConnections, TaskOutputs, Tasks,
-    WorkspaceFiles, WorkspacePorts,
+    WorkspaceFiles, WorkspaceForks, WorkspacePorts,
 };
 use hivekeep_runtime::{
     Daemon, Family, Finding, Host, Mounted,
@@ -26,6 +26,7 @@ use crate::{
     lifecycle,
     manager::{Msg, Workspaces},
     shared::Shared,
+    snapshot::fork::WorkspaceForksHandle,
     tools, transfer_dir,
 };
 
@@ -33,7 +34,7 @@ use crate::{
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Needs the network and [`GitOptions`]; offers [`Tasks`], [`TaskOutputs`], [`CommandRunner`], [`WorkspaceFiles`],
-/// [`WorkspacePorts`], [`ProgramConnections`], [`ImagePresence`], [`DefaultSize`],
+/// [`WorkspaceForks`], [`WorkspacePorts`], [`ProgramConnections`], [`ImagePresence`], [`DefaultSize`],
 /// [`hivekeep_ports::WorkspaceBounds`], [`HostUsers`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
@@ -86,6 +87,8 @@ workspace_adopt takes it over.";
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
         daemon.ports.offer::<dyn ImagePresence>(Arc::new(ImagesHere(shared.images.clone())));
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
+        let forks = WorkspaceForksHandle { shared: shared.clone(), manager: address.clone() };
+        daemon.ports.offer::<dyn WorkspaceForks>(Arc::new(forks));
         let prune_every = Duration::from_secs(shared.options.images.prune_every_secs);
         let mut mounted = Mounted::default().serving::<Workspaces>(&address, shared.clone());
         if !prune_every.is_zero() {

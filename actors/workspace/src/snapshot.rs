@@ -61,7 +61,9 @@ fn on_snapshot(
             restore::snapshot_restore(state, cx, &name, discard_newer.unwrap_or(false))
         }
         SnapshotAction::List => Ok(snapshot_list(state)),
-        SnapshotAction::Delete { name } => snapshot_delete(state, &name),
+        SnapshotAction::Delete { name, keep_newer } => {
+            snapshot_delete(state, &name, keep_newer.unwrap_or(false))
+        }
     }
 }
 
@@ -158,10 +160,15 @@ async fn merged(workspace: &WorkspaceHandle) -> Result<(), String> {
 ///
 /// # Errors
 /// `snapshot_has_dependents`, with their names.
-fn snapshot_delete(state: &mut Workspace, name: &str) -> Result<Reply<SnapshotResult>, ToolError> {
+fn snapshot_delete(
+    state: &mut Workspace,
+    name: &str,
+    keep_newer: bool,
+) -> Result<Reply<SnapshotResult>, ToolError> {
     state.on(Want::DeleteSnapshot)?;
     let node = snapshot_named(&state.ledger, name)?.clone();
-    let children = state.ledger.snapshots.children(node.id).map(|child| child.name.clone());
+    let children = state.ledger.snapshots.children(node.id).filter(|_| !keep_newer);
+    let children = children.map(|child| child.name.clone());
     needed_by(&node, children.chain(forks_of(&state.handle, &node)).collect())?;
     let (snapshot, name, workspace) = (node.id, node.name.clone(), state.handle.id);
     let deleted = delete(state, node);

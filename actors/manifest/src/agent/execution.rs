@@ -35,6 +35,8 @@ pub struct AgentExecution {
     pub budget: Option<AgentBudget>,
     /// When older turns of a conversation are replaced by a summary. Default: never.
     pub compaction: Option<AgentCompaction>,
+    /// Snapshots of the machine, for forks and rewinds. Default: `none`.
+    pub checkpoint: Option<CheckpointMode>,
 }
 
 /// Replacement of the older turns of a long conversation by a summary that the model writes.
@@ -47,6 +49,19 @@ pub struct AgentCompaction {
     /// Turns that stay as they are, the last ones. Default: 4.
     #[schemars(range(min = 1, max = 1000))]
     pub keep_turns: Option<u64>,
+}
+
+/// When a machine is snapshotted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckpointMode {
+    /// Never.
+    #[default]
+    None,
+    /// Before the first turn of an iteration, and behind each turn.
+    Turn,
+    /// Before the first turn of an iteration.
+    Iteration,
 }
 
 /// Budget. At one of its bounds an execution waits for more. Executions that it begins count.

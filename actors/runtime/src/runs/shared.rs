@@ -37,15 +37,17 @@ impl<G: Saga<State: RunState>> Shared<G> {
         let _all_are_looked_at = self.manager.send(Msg::Look(id));
     }
 
-    /// Writes the first record of a run that was admitted.
+    /// Writes the first records of a run that was admitted.
     pub(super) async fn write(
         &self,
         id: IdOf<G>,
         stream: StreamId,
         first: RecordOf<G>,
+        more: Vec<RecordOf<G>>,
     ) -> Result<(), ToolError> {
         let log = Log::<G::State>::of(self.daemon.journal.clone(), stream.clone(), None);
-        let written = match log.decide(|_| Ok::<_, LogError>(Decision::record(first))) {
+        let all = more.into_iter().fold(Decision::record(first), Decision::and);
+        let written = match log.decide(|_| Ok::<_, LogError>(all)) {
             Ok(written) => written.await,
             Err(error) => Err(error),
         };

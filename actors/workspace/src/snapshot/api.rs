@@ -49,6 +49,8 @@ pub(crate) enum SnapshotAction {
     Delete {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
+        /// Delete it also where snapshots were made after it, which stay. Default: false.
+        keep_newer: Option<bool>,
     },
 }
 

@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use futures::StreamExt;
 use hivekeep_kernel::{Address, CallCx, Reply, SessionId, ToolError, WorkspaceId};
-use hivekeep_ports::NetworkRequest;
+use hivekeep_ports::{NetworkRequest, OwnedSnapshot, WorkspaceForks};
 
 use crate::{
     claims::ForkSource,
@@ -122,6 +123,37 @@ pub(super) fn on_branch(
         let forked = fork(&shared, &manager, &cx, source, wanted).await?;
         Ok(Forked { pause_ms: made.pause_ms, ..forked })
     }))
+}
+
+/// Forks as other families have them made.
+pub(crate) struct WorkspaceForksHandle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) manager: Address<Msg>,
+}
+
+#[async_trait]
+impl WorkspaceForks for WorkspaceForksHandle {
+    async fn fork(
+        &self,
+        cx: &CallCx,
+        source: &OwnedSnapshot,
+        name: &str,
+    ) -> Result<WorkspaceId, ToolError> {
+        let OwnedSnapshot { workspace, owner, snapshot } = source;
+        let card = self.shared.directory.card(&workspace.to_string())?;
+        let wanted = ForkRequest {
+            names: Names::One(Some(name.to_owned())),
+            with_memory: None,
+            vcpus: None,
+            memory_mb: None,
+            network: NetworkRequest::default(),
+            lifetime: None,
+            labels: None,
+        };
+        let source = fork_source(&card, *owner, snapshot.clone()).await?;
+        let made = fork(&self.shared, &self.manager, cx, source, wanted).await?;
+        made.workspace_id.ok_or_else(|| ToolError::internal("a fork without an id"))
+    }
 }
 
 fn names(

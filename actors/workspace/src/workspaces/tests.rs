@@ -3,6 +3,7 @@
 mod boot;
 mod commands;
 mod fake_host;
+mod forks;
 mod host;
 mod hostile;
 mod lifetimes;
