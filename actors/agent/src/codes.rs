@@ -128,6 +128,21 @@ hivekeep_kernel::codes! {
         cause: "An agent began an agent that began an agent, as far as may be.",
         next: "Have the agent begun further up.",
     }
+    /// The execution has no such turn, or it is not whole.
+    TURN_UNKNOWN = "turn_unknown" {
+        cause: "It was never taken, was dropped by a rewind, or a call of it has no result.",
+        next: "`aegis.task.logs` shows the turns; leave the place out for the last whole one.",
+    }
+    /// The execution cannot be forked or rewound.
+    FORK_UNSUPPORTED = "fork_unsupported" {
+        cause: "Its agent is a program, whose conversation is in the program.",
+        next: "Run the agent again.",
+    }
+    /// The machine is not kept as it was behind that turn.
+    CHECKPOINT_MISSING = "checkpoint_missing" {
+        cause: "The manifest asks for no checkpoints, the machine is a sandbox, or the checkpoint was removed with the machine or for later ones.",
+        next: "Fork from the last turn of an execution that rests, or set `execution.checkpoint: turn` in the manifest.",
+    }
     /// The output of the last iteration was rejected.
     VALIDATION_FAILED = "validation_failed" {
         cause: "A validator of `spec.execution.validation` scored it too low, and no iteration was left.",

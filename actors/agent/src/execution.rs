@@ -16,10 +16,13 @@ pub(crate) mod account;
 pub(crate) mod acp;
 pub(crate) mod budget;
 pub(crate) mod call;
+pub(crate) mod checkpoints;
 mod compaction;
 mod consensus;
 pub(crate) mod context;
 mod events;
+pub(crate) mod forks;
+pub(crate) mod history;
 mod judge;
 pub(crate) mod judging;
 pub(crate) mod place;
@@ -28,6 +31,7 @@ mod program;
 mod records;
 pub(crate) mod relatives;
 mod relayed;
+pub(crate) mod replay;
 pub(crate) mod state;
 mod stop;
 mod template;
@@ -110,6 +114,10 @@ pub(crate) enum ExecutionStep {
     Program,
     /// Asks the model for a summary of older turns.
     Compact,
+    /// Keeps the machine as it is behind the last turn.
+    Checkpoint,
+    /// Goes back to an earlier turn.
+    Rewind,
     /// Asks the model.
     Turn,
     /// Sets the calls of a turn aside in the budget.
@@ -133,8 +141,8 @@ pub(crate) struct ExecutionSaga {
     shared: Arc<ExecutionShared>,
     handle: SagaHandle<Self>,
     clock: ActiveClock,
-    /// Calls that an incarnation before this one may have begun.
-    doubtful: Vec<CallKey>,
+    /// Calls that an incarnation before this one may have begun, with the number of rewinds by then.
+    doubtful: (usize, Vec<CallKey>),
 }
 
 /// Clock that stands still while the daemon does not run.
@@ -169,7 +177,7 @@ impl Saga for ExecutionSaga {
                 ExecutionStep::Call(key) => Some(key),
                 _ => None,
             });
-        let doubtful = doubtful.collect();
+        let doubtful = (state.forks.rewinds, doubtful.collect());
         if let Some(session) = state.child.filter(|_| !state.closed) {
             shared.machines.decide(session, &state.begun.plan);
         }
@@ -179,7 +187,8 @@ impl Saga for ExecutionSaga {
     fn due(state: &ExecutionState, running: &[ExecutionStep]) -> Vec<ExecutionStep> {
         let due = state.due();
         // Steps that run come to their ends first.
-        let last = matches!(due[..], [ExecutionStep::Close | ExecutionStep::Prompt])
+        let alone = [ExecutionStep::Close, ExecutionStep::Prompt, ExecutionStep::Rewind];
+        let last = matches!(due[..], [only] if alone.contains(&only))
             && running.iter().any(|step| !due.contains(step));
         if last { Vec::new() } else { due }
     }
@@ -209,8 +218,10 @@ impl Saga for ExecutionSaga {
             ExecutionStep::Read => self.read().await,
             ExecutionStep::Prompt => self.prompt().await,
             ExecutionStep::Program => self.program().await,
-            ExecutionStep::Compact => self.compact().await,
-            ExecutionStep::Turn => self.turn().await,
+            ExecutionStep::Checkpoint => self.checkpoint().await,
+            ExecutionStep::Rewind => self.rewind().await,
+            ExecutionStep::Compact => self.unless_rewound(self.compact()).await,
+            ExecutionStep::Turn => self.unless_rewound(self.turn()).await,
             ExecutionStep::Admit => self.admit().await,
             ExecutionStep::Call(key) => self.call(key).await,
             ExecutionStep::Ask(key, judge) => self.ask(key, judge).await,
@@ -248,13 +259,7 @@ impl ExecutionSaga {
     async fn prompt(&self) -> Result<(), LogError> {
         let state = self.handle.state();
         let iteration = state.iterations.len();
-        let failed = state.last_error().map(ToolError::to_text);
-        let prompt = match &state.begun.plan.chat {
-            // Words of people are in its messages.
-            Some(_) if iteration > 0 => Ok(String::new()),
-            _ => state.begun.plan.prompt(iteration + 1, failed.as_deref()),
-        };
-        match prompt {
+        match state.next_prompt() {
             Ok(text) => {
                 let prompted = Record::Prompted { iteration, text, at: Utc::now() };
                 // A message that was stopped meanwhile begins nothing.

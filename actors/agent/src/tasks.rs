@@ -1,7 +1,10 @@
 //! The tools of tasks: executions of agents, begun, waited for, listed, cancelled and removed.
 
 mod chats;
+mod compare;
 mod continuation;
+mod forks;
+mod replay;
 pub(crate) mod types;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -17,11 +20,14 @@ use hivekeep_runtime::{
 };
 use serde_json::{Value, json};
 
-pub(crate) use self::continuation::CONTINUE_FAMILY;
 use self::types::{
     AgentEvent, AgentEvents, AgentLogs, AgentWait, BudgetRow, ModelRequests, TaskCancel,
     TaskCancelled, TaskEvent, TaskEvents, TaskExecute, TaskList, TaskLogs, TaskRemove, TaskRemoved,
     TaskRow, TaskStarted, TaskState, TaskStatus, TaskWait, TasksListed,
+};
+pub(crate) use self::{
+    compare::COMPARE_FAMILY, continuation::CONTINUE_FAMILY, forks::FORK_FAMILY,
+    replay::REPLAY_FAMILY,
 };
 use crate::{
     codes,
@@ -138,7 +144,7 @@ impl AgentService {
             plan,
             at: Utc::now(),
         };
-        self.begin(begun).await?;
+        self.begin(begun, Vec::new()).await?;
         Ok(TaskStarted {
             execution_id: id,
             status: "started",
@@ -149,7 +155,7 @@ impl AgentService {
     }
 
     /// Begins an execution, and has its parent know of it: one that ends meanwhile ends this one, too.
-    async fn begin(&self, begun: ExecutionBegun) -> Answer<()> {
+    async fn begin(&self, begun: ExecutionBegun, more: Vec<Record>) -> Answer<()> {
         let (id, parent, agent) = (begun.id, begun.parent, begun.plan.agent.clone());
         let left = |id: ExecutionId| {
             let view = self.runs.get(DAEMON, &id.to_string());
@@ -157,7 +163,7 @@ impl AgentService {
         };
         let known = self.shared.tree.ids();
         self.shared.tree.remove(known.into_iter().filter(|id| !left(*id)));
-        self.runs.begin(id, Record::Begun(Box::new(begun))).await?;
+        self.runs.begin_with(id, Record::Begun(Box::new(begun)), more).await?;
         // Its first step does it, too, and may be later than a word of its parent.
         if let Ok(view) = self.runs.get(DAEMON, &id.to_string()) {
             let ExecutionState { begun, child, account, .. } = &view.state;
@@ -352,6 +358,7 @@ fn shown(view: &View, asks: &BTreeSet<SessionId>) -> TaskState {
         tokens: state.tokens,
         model_requests: ModelRequests::of(state),
         budget: budget(state),
+        forked_from: state.forks.origin.as_ref().map(|origin| origin.source),
         started_at: state.begun.at,
         ended_at: state.ended_at,
         next_step: next.map(str::to_owned),

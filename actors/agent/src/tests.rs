@@ -6,6 +6,7 @@ mod compaction;
 mod context;
 mod corpus;
 mod fakes;
+mod forks;
 mod growth;
 mod judges;
 mod machine;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use hivekeep_kernel::{
     Effect, Progress, SessionId, ToolCall, ToolError, ToolInfo, ToolSpec, User, view::ToolView,
 };
-use hivekeep_ports::{ChildSessions, Models, Places, WorkspaceFiles};
+use hivekeep_ports::{ChildSessions, Models, Places, WorkspaceFiles, WorkspaceForks};
 use hivekeep_runtime::{
     Family, WaiterLimit,
     tool_catalogue::{CataloguedTool, ToolCatalogue},
@@ -89,6 +90,7 @@ impl Stage {
                 ports.offer::<dyn ChildSessions>(Arc::new(all_children.clone()));
                 ports.offer::<dyn Places>(Arc::new(all_machines.clone()));
                 ports.offer::<dyn WorkspaceFiles>(Arc::new(all_machines.clone()));
+                ports.offer::<dyn WorkspaceForks>(Arc::new(all_machines.clone()));
                 ports.offer(Arc::new(bounds()));
                 ports.offer(WaiterLimit::new(64, 64));
                 offered.offer(ports);
@@ -115,7 +117,7 @@ impl Stage {
         tool: &str,
         args: Value,
     ) -> Result<Value, ToolError> {
-        let tool = match tool.contains('.') || tool == "agent_continue" {
+        let tool = match tool.contains('.') || tool.starts_with("agent_") {
             true => tool.to_owned(),
             false => format!("aegis.agent.{tool}"),
         };

@@ -270,7 +270,10 @@ impl Service for AgentService {
     const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[
         &FAMILY,
         &tasks::AGENT_FAMILY,
+        &tasks::COMPARE_FAMILY,
         &tasks::CONTINUE_FAMILY,
+        &tasks::FORK_FAMILY,
+        &tasks::REPLAY_FAMILY,
         &tasks::FAMILY,
         &files::FAMILY,
         &generate::FAMILY,

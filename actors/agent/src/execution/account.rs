@@ -371,6 +371,31 @@ impl ExecutionAccount {
         self.took(read);
     }
 
+    /// Sets it back to nothing: what was used is another execution's.
+    pub(super) fn inherited(&mut self) {
+        (self.used, self.reserved) = (BudgetAmounts::default(), BudgetAmounts::default());
+    }
+
+    /// Counts the calls of a turn as set aside.
+    pub(super) fn admitted(&mut self, turn: (usize, usize)) {
+        self.admitted = Some(turn);
+    }
+
+    /// Goes back to the first `kept` messages, of which so many are read, and to those behind the first `before`;
+    /// and ends a wait.
+    pub(super) fn rewound(
+        &mut self,
+        (kept, before): (usize, usize),
+        read: usize,
+        at: DateTime<Utc>,
+    ) {
+        let since = self.messages.split_off(before.min(self.messages.len()));
+        self.messages.truncate(kept);
+        self.messages.extend(since);
+        (self.read, self.admitted) = (read, None);
+        self.waited.extend(self.waiting.take().map(|(since, _)| (since, at)));
+    }
+
     /// Counts an amount of a request of its program.
     pub(crate) fn charge(&mut self, amount: &BudgetAmounts) {
         self.used = std::mem::take(&mut self.used).plus(amount);

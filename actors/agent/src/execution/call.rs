@@ -1,6 +1,8 @@
 //! Call of an execution: made through the dispatcher in the execution's session, once, and its result as the model is
 //! shown it.
 
+use std::time::Duration;
+
 use chrono::Utc;
 use hivekeep_kernel::{Layer, Progress, SessionId, ToolError, codes, fault_point};
 use hivekeep_ports::{ChildAnswer, ChildCall};
@@ -38,7 +40,7 @@ impl ExecutionSaga {
                 let left = self.left(&state).unwrap_or_default();
                 let made = tokio::select! {
                     made = call.as_mut() => made,
-                    _ = tokio::time::timeout(left, self.stopped(key.0)) => {
+                    () = self.cut_short(key, left) => {
                         // Answered when the work has ended.
                         cancel.cancel();
                         call.await
@@ -62,6 +64,15 @@ impl ExecutionSaga {
         self.handle.record(Record::Called { key, name, result, at: Utc::now() }).await?;
         fault_point!("agent.call_recorded");
         Ok(())
+    }
+
+    /// Waits until the time is over, or the call is of a turn that was stopped or is to be dropped.
+    async fn cut_short(&self, (iteration, ..): CallKey, left: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(left) => {}
+            () = self.stopped(iteration) => {}
+            () = self.rewind_asked() => {}
+        }
     }
 
     /// Tool and arguments of a call that can be made, or the result of one that cannot.
@@ -99,7 +110,9 @@ impl ExecutionSaga {
         if let Some(error) = state.rejected(JudgedSubject::Call { key }) {
             return Err(failed(error));
         }
-        if self.doubtful.contains(&key) && !tool.repeatable {
+        let (rewinds, doubtful) = &self.doubtful;
+        let is_doubtful = *rewinds == state.forks.rewinds && doubtful.contains(&key);
+        if is_doubtful && !tool.repeatable {
             return Err(CallEnd::Interrupted);
         }
         Ok((tool.name.as_str(), args))

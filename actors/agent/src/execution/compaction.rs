@@ -22,6 +22,7 @@ use super::{
     ExecutionSaga,
     account::BudgetAmounts,
     call::shown,
+    forks::TurnPlace,
     state::{ExecutionState, Record, Turn, TurnAnswer, TurnStop},
     turn,
 };
@@ -38,7 +39,7 @@ const ASK: &str = "Summarise the conversation below for whoever goes on with the
 const SUMMARY: &str = "[The conversation was longer. A summary of what came before:]\n";
 
 /// Iteration and turn, each from 0.
-pub(crate) type TurnPlace = (usize, usize);
+pub(crate) type TurnKey = (usize, usize);
 
 /// Setting of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,22 +60,35 @@ impl CompactionPlan {
     }
 }
 
+/// Summary of the turns before `from`, which was asked for before another turn.
+#[derive(Debug, Clone, PartialEq)]
+struct KeptSummary {
+    before: TurnKey,
+    from: TurnKey,
+    text: Arc<str>,
+}
+
 /// Summaries of a conversation, as the records have them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CompactionState {
     /// Turn before which one was asked for last.
-    asked_before: Option<TurnPlace>,
+    asked_before: Option<TurnKey>,
     /// True if that one is of no use.
     failed: bool,
-    /// First turn that is shown as it is, and the summary of those before it.
-    summary: Option<(TurnPlace, Arc<str>)>,
+    summaries: Vec<KeptSummary>,
 }
 
 impl CompactionState {
     /// First turn that is shown as it is, and what stands before it, in a conversation from an iteration on.
-    pub(super) fn shown(&self, first: usize) -> Option<(TurnPlace, String)> {
-        let (from, text) = self.summary.as_ref().filter(|(from, _)| from.0 >= first)?;
-        Some((*from, format!("{SUMMARY}{text}")))
+    pub(super) fn shown(&self, first: usize) -> Option<(TurnKey, String)> {
+        let last = self.summaries.last().filter(|summary| summary.from.0 >= first)?;
+        Some((last.from, format!("{SUMMARY}{}", last.text)))
+    }
+
+    /// Forgets summaries that were asked for behind a place.
+    pub(super) fn drop_behind(&mut self, place: TurnPlace) {
+        self.summaries.retain(|summary| !place.is_before(summary.before));
+        (self.asked_before, self.failed) = (None, false);
     }
 }
 
@@ -86,7 +100,7 @@ impl ExecutionState {
     }
 
     /// First turn that stays, if those before it are to be replaced now.
-    pub(super) fn compaction_due(&self) -> Option<TurnPlace> {
+    pub(super) fn compaction_due(&self) -> Option<TurnKey> {
         let CompactionPlan { tokens, keep_turns } = self.begun.plan.compaction?;
         if self.compaction.asked_before == Some(self.next_turn()) {
             return None;
@@ -105,8 +119,8 @@ impl ExecutionState {
     /// Follows a summary, asked for before a turn.
     pub(super) fn compacted(
         &mut self,
-        before: TurnPlace,
-        from: TurnPlace,
+        before: TurnKey,
+        from: TurnKey,
         answer: &TurnAnswer,
     ) -> Option<()> {
         (before == self.next_turn() && from < before).then_some(())?;
@@ -116,7 +130,8 @@ impl ExecutionState {
         self.tokens = self.tokens.saturating_add(tokens);
         let failed = answer.stop != TurnStop::Done || answer.text.trim().is_empty();
         if !failed {
-            self.compaction.summary = Some((from, answer.text.trim().into()));
+            let text = answer.text.trim().into();
+            self.compaction.summaries.push(KeptSummary { before, from, text });
         }
         (self.compaction.asked_before, self.compaction.failed) = (Some(before), failed);
         Some(())

@@ -67,6 +67,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
         }
         Record::Stopped { by, .. } => ("turn_stopped", json!({ "by": by })),
         Record::Judging { about, .. } => judging(about),
+        Record::Fork { about, .. } => about.event(),
         Record::Ended { end: ExecutionEnd::Completed { output }, .. } => {
             ("execution_completed", json!({ "output": output }))
         }

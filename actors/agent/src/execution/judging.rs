@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::{
     ExecutionStep,
     consensus::{JudgeScore, consensus},
+    forks::TurnPlace,
     program::ProgramEnd,
     state::{CallEnd, CallKey, Conclusion, ExecutionEnd, ExecutionState, Iteration},
     validation::{self, JudgeCheck, LastCommand, is_command, judged_by, least},
@@ -99,9 +100,14 @@ pub(crate) struct JudgingState {
 
 impl VerdictKey {
     fn iteration(self) -> usize {
+        self.turn().0
+    }
+
+    /// Iteration and turn, each from 0.
+    pub(crate) fn turn(self) -> (usize, usize) {
         match self.subject {
-            JudgedSubject::Output { iteration, .. }
-            | JudgedSubject::Call { key: (iteration, ..) } => iteration,
+            JudgedSubject::Output { iteration, turn } => (iteration, turn),
+            JudgedSubject::Call { key: (iteration, turn, _) } => (iteration, turn),
         }
     }
 
@@ -132,6 +138,17 @@ impl JudgingState {
                 self.verdicts.insert(*key, verdict.clone()).is_none().then_some(())
             }
         }
+    }
+
+    /// Verdicts by what is judged.
+    pub(crate) fn verdicts(&self) -> &BTreeMap<VerdictKey, ValidationVerdict> {
+        &self.verdicts
+    }
+
+    /// Forgets what is about turns behind a place.
+    pub(super) fn drop_behind(&mut self, place: TurnPlace) {
+        self.asked.retain(|(key, _), _| place.has(key.turn()));
+        self.verdicts.retain(|key, _| place.has(key.turn()));
     }
 
     /// Steps that the first validator without a verdict needs. `None` when all have passed, or one has not.
@@ -186,7 +203,7 @@ impl ExecutionState {
                 self.iteration().is_some() && self.iterations.len() - 1 == key.iteration()
             }
         };
-        self.end.is_none() && current
+        self.end.is_none() && self.forks.rewinding().is_none() && current
     }
 
     /// Steps for judges that were asked and whose answers nobody waits for any more: they are cancelled.

@@ -13,7 +13,8 @@ use std::{
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, ExecutionId, SessionId, ToolError, WorkspaceId, codes, lock};
 use hivekeep_ports::{
-    OwnWorkspace, OwnWorkspaces, Places, SESSION_PLACE, WorkspaceFiles, own_workspace_name,
+    OwnWorkspace, OwnWorkspaces, Places, SESSION_PLACE, WorkspaceFiles, WorkspaceForks,
+    own_workspace_name,
 };
 use hivekeep_runtime::{Daemon, OnBehalfOf, ToolClient, log::LogError};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -27,7 +28,7 @@ use super::{
 };
 
 /// Longest making of a machine, with the download of its image.
-const MAKING: Duration = Duration::from_secs(300);
+pub(super) const MAKING: Duration = Duration::from_secs(300);
 
 /// Workspaces of an execution behind its end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -154,7 +155,15 @@ impl ExecutionSaga {
     pub(super) async fn place(&self) -> Result<(), LogError> {
         let state = self.handle.state();
         let (session, begun) = (Self::child(&state), &state.begun);
-        match self.shared.machines.ready(begun.id, session, &begun.plan).await {
+        let made = async {
+            let machines = &self.shared.machines;
+            if let Some(source) = state.inherited_machine() {
+                let forks = self.shared.daemon.ports.need::<dyn WorkspaceForks>()?;
+                machines.fork(&forks, &state, source).await?;
+            }
+            machines.ready(begun.id, session, &begun.plan).await
+        };
+        match made.await {
             Ok(workspace) => self.handle.record(Record::Placed { workspace, at: Utc::now() }).await,
             Err(mut error) => {
                 error.message =

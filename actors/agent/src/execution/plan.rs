@@ -12,8 +12,8 @@ use std::{
 use hivekeep_kernel::{AgentId, Layer, ToolError};
 use hivekeep_manifest::{
     agent::{
-        AgentExecution, AgentManifest, AgentRuntime, AgentSecurity, AgentSpec, ContextItem,
-        ExecutionMode,
+        AgentExecution, AgentManifest, AgentRuntime, AgentSecurity, AgentSpec, CheckpointMode,
+        ContextItem, ExecutionMode,
     },
     common::{JsonObject, TimeSpan},
 };
@@ -81,6 +81,9 @@ pub(crate) struct ExecutionPlan {
     pub(crate) program: Option<ProgramPlan>,
     #[serde(default)]
     pub(crate) budget: BudgetAmounts,
+    /// Turns behind which the machine is kept as it is.
+    #[serde(default)]
+    pub(crate) checkpoint: CheckpointMode,
     /// Machine that the manifest asks for; without one it is made when a call needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<AgentMachinePlan>,
@@ -159,6 +162,7 @@ impl ExecutionPlan {
         let program = program.map(|it| if no_tools { it.without_tools() } else { it });
         let speaks = program.as_ref().is_some_and(|program| program.acp);
         let for_requests = acp::requests::tools().filter(|_| speaks).map(str::to_owned);
+        let checkpoint = spec.execution.as_ref().and_then(|it| it.checkpoint).unwrap_or_default();
         let constant = spec.task.input_data.unwrap_or_default();
         let input = checked_input(constant, spec.input_schema.as_ref(), request.input)?;
         let (context, sources) = context::planned(spec.context);
@@ -187,6 +191,7 @@ impl ExecutionPlan {
             tools: spec.tools.into_iter().flatten().chain(for_requests).collect(),
             security_context: spec.security_context,
             program,
+            checkpoint,
             machine,
         })
     }
@@ -391,12 +396,20 @@ fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
     refused.add(unseen, "execution.tool_validation", instead);
     let is_read = |item: &&ContextItem| !matches!(item, ContextItem::Text { .. });
     let instead = "a program reads for itself: write the texts themselves";
-    refused.add(is_program && context.iter().flatten().any(|it| is_read(&it)), "context", instead);
+    refused.add(
+        program.is_some() && context.iter().flatten().any(|it| is_read(&it)),
+        "context",
+        instead,
+    );
     let many = context.iter().flatten().filter(is_read).count() > context::MOST_SOURCES;
     refused.add(many, "context", "name fewer to read: 32 pages, files and folders are read");
     let compacts = execution.as_ref().is_some_and(|it| it.compaction.is_some());
     let instead = "a program keeps its own conversation: remove it";
     refused.add(program.is_some() && compacts, "execution.compaction", instead);
+    let instead = "a program has no turns, and cannot be forked: remove it";
+    let kept = execution.as_ref().and_then(|it| it.checkpoint).unwrap_or_default();
+    let keeps = kept != CheckpointMode::None;
+    refused.add(program.is_some() && keeps, "execution.checkpoint", instead);
     let instead = "have the operator add a source with the service's tools";
     refused.add(contexts.is_some(), "contexts", instead);
     if let Some(execution) = execution {
@@ -447,6 +460,8 @@ fn refuse_of_execution(
         delivery,
         budget: _,
         compaction: _,
+        // By the machine.
+        checkpoint: _,
     } = execution;
     let instead = "name `vault` in `tools` to keep notes";
     refused.add(*memory == Some(true), "execution.memory", instead);

@@ -9,13 +9,15 @@ use serde_json::Value;
 use super::{
     account::{AccountChange, BudgetAmounts},
     acp::AcpChange,
-    compaction::TurnPlace,
+    compaction::TurnKey,
     context::ContextText,
+    forks::ForkRecord,
     judging::JudgingRecord,
     place::KeptWorkspaces,
     plan::ExecutionPlan,
     program::ProgramEnd,
     relayed::{KeptAnswer, RelayedTurn},
+    replay::RequestDigest,
     validation::RanCommand,
 };
 
@@ -60,6 +62,9 @@ pub(crate) struct TurnAnswer {
     /// Number of messages that the request had.
     #[serde(default)]
     pub(crate) messages_read: usize,
+    /// Hashes of the request, for a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<RequestDigest>,
 }
 
 impl TurnAnswer {
@@ -76,6 +81,7 @@ impl TurnAnswer {
             output_tokens: 0,
             cost_micro_usd: None,
             messages_read: 0,
+            request: None,
         }
     }
 }
@@ -193,8 +199,8 @@ pub(crate) enum Record {
     },
     /// A model has written a summary of the turns before `from`, asked for before a turn.
     Compacted {
-        before: TurnPlace,
-        from: TurnPlace,
+        before: TurnKey,
+        from: TurnKey,
         answer: Box<TurnAnswer>,
         at: DateTime<Utc>,
     },
@@ -270,6 +276,11 @@ pub(crate) enum Record {
         about: Box<JudgingRecord>,
         at: DateTime<Utc>,
     },
+    /// A fork, a rewind or a checkpoint.
+    Fork {
+        about: Box<ForkRecord>,
+        at: DateTime<Utc>,
+    },
     /// The execution is over.
     Ended {
         end: ExecutionEnd,
@@ -315,6 +326,7 @@ impl Record {
             | Self::IterationFailed { at, .. }
             | Self::Stopped { at, .. }
             | Self::Judging { at, .. }
+            | Self::Fork { at, .. }
             | Self::Ended { at, .. }
             | Self::Cancelled { at }
             | Self::Account { at, .. }

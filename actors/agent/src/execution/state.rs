@@ -32,6 +32,7 @@ use super::{
     compaction::CompactionState,
     context::ContextProgress,
     events,
+    forks::ForkState,
     judging::JudgingState,
     program::ProgramEnd,
     validation::ValidationPlan,
@@ -119,6 +120,7 @@ pub(crate) struct ExecutionState {
     pub(crate) ended_at: Option<DateTime<Utc>>,
     pub(crate) closed: bool,
     pub(crate) account: Arc<ExecutionAccount>,
+    pub(crate) forks: Arc<ForkState>,
     /// Time of the last record of its own.
     pub(crate) last_at: DateTime<Utc>,
 }
@@ -170,11 +172,15 @@ impl ExecutionState {
         if self.child.is_none() {
             return vec![ExecutionStep::Open];
         }
-        if self.begun.plan.machine.is_some() && self.workspace.is_none() {
+        let placed = self.workspace.is_some() || self.begun.plan.machine.is_none();
+        if !placed || self.inherited_machine().is_some() {
             return vec![ExecutionStep::Place];
         }
         if self.context_to_read().is_some() {
             return vec![ExecutionStep::Read];
+        }
+        if self.forks.rewinding().is_some() {
+            return vec![ExecutionStep::Rewind];
         }
         if self.runs_program() {
             return vec![ExecutionStep::Program];
@@ -196,6 +202,7 @@ impl ExecutionState {
         match self.conclusion() {
             _ if !calls.is_empty() => calls,
             Some(last) => self.output_steps(&last).unwrap_or_else(|| vec![ExecutionStep::Conclude]),
+            None if self.checkpoint_due().is_some() => vec![ExecutionStep::Checkpoint],
             None if self.compaction_due().is_some() => vec![ExecutionStep::Compact],
             None => vec![ExecutionStep::Turn],
         }
@@ -232,6 +239,20 @@ impl ExecutionState {
         let account = &self.account;
         let related = self.begun.parent.is_some() || account.children.values().any(|over| !over);
         related && !account.informed
+    }
+
+    /// Prompt of the next iteration.
+    ///
+    /// # Errors
+    /// `agent_prompt_invalid`.
+    pub(super) fn next_prompt(&self) -> Result<String, ToolError> {
+        let (iteration, plan) = (self.iterations.len(), &self.begun.plan);
+        let failed = self.last_error().map(ToolError::to_text);
+        match &plan.chat {
+            // Words of people are in its messages.
+            Some(_) if iteration > 0 => Ok(String::new()),
+            _ => plan.prompt(iteration + 1, failed.as_deref()),
+        }
     }
 
     /// True for a chat in which all is said: before its first message, and after each answer and each failure.
@@ -271,6 +292,9 @@ impl ExecutionState {
 
     /// Consequence of the last turn when all of its calls have ended; `None` for another turn.
     pub(crate) fn conclusion(&self) -> Option<Conclusion> {
+        if self.forks.rewinding().is_some() {
+            return None;
+        }
         let (iteration, limits) = (self.iteration()?, &self.begun.plan.limits);
         if let Some(program) = &self.begun.plan.program {
             let any_status = self.begun.plan.validation.reads_exit_code();
@@ -421,6 +445,7 @@ impl ExecutionState {
             Record::Judging { about, at } => {
                 Arc::make_mut(&mut self.judging).follow(about, *at)?;
             }
+            Record::Fork { about, at } => self.follow_fork(about, *at)?,
             Record::Ended { end, at } if !over => {
                 (self.end, self.ended_at) = (Some(Arc::new(end.clone())), Some(*at));
             }
@@ -472,6 +497,7 @@ impl Sourced for ExecutionState {
                 end: None,
                 ended_at: None,
                 closed: false,
+                forks: Arc::default(),
             }),
             other => Err(other),
         }

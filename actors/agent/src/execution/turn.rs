@@ -16,8 +16,9 @@ use super::{
     ExecutionSaga,
     account::BudgetAmounts,
     call::shown,
-    compaction::TurnPlace,
+    compaction::TurnKey,
     repeated,
+    replay::RequestDigest,
     state::{AskedCall, CalledTool, ExecutionState, Record, TurnAnswer, TurnStop},
 };
 
@@ -40,7 +41,9 @@ impl ExecutionSaga {
         match answered {
             Ok(Some((answer, tools))) => {
                 let messages_read = state.account.messages.len();
-                let answer = Box::new(TurnAnswer { messages_read, ..kept(answer, &tools) });
+                let request = Some(RequestDigest::of(&request(&state, &tools, Instant::now())));
+                let kept = kept(answer, &tools);
+                let answer = Box::new(TurnAnswer { messages_read, request, ..kept });
                 let record = Record::Answered { iteration, turn, answer, at: Utc::now() };
                 fault_point!("agent.turn_answered");
                 self.record_answer(record).await?;
@@ -145,7 +148,11 @@ fn lost_by(error: &ToolError) -> BudgetAmounts {
 }
 
 /// Request of the next turn.
-fn request(state: &ExecutionState, tools: &[ChildTool], deadline: Instant) -> ModelRequest {
+pub(super) fn request(
+    state: &ExecutionState,
+    tools: &[ChildTool],
+    deadline: Instant,
+) -> ModelRequest {
     let plan = &state.begun.plan;
     let tool = |tool: &ChildTool| ModelTool {
         name: tool.name.clone(),
@@ -170,7 +177,7 @@ fn request(state: &ExecutionState, tools: &[ChildTool], deadline: Instant) -> Mo
 /// Conversation of the iteration that goes on, in a chat of all of them: each call with its result, and each message of
 /// a person where the model read it. Those of iterations before stand behind the prompt. What was replaced is a summary.
 /// It ends before a turn, where one is given.
-pub(super) fn conversation(state: &ExecutionState, end: Option<TurnPlace>) -> Vec<ModelMessage> {
+pub(super) fn conversation(state: &ExecutionState, end: Option<TurnKey>) -> Vec<ModelMessage> {
     let first = state.first_shown();
     let summary = state.compaction.shown(first);
     let said = |from: usize, to: usize| {
@@ -257,5 +264,6 @@ pub(super) fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
         output_tokens: answer.usage.output_tokens,
         cost_micro_usd: answer.usage.cost_micro_usd,
         messages_read: 0,
+        request: None,
     }
 }

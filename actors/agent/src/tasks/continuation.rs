@@ -108,7 +108,7 @@ impl AgentService {
 
     /// A session of an agent, and those below it, talk to what the agent began alone: an agent that could give
     /// itself more budget, or speak as its user, would have no bounds.
-    fn may_continue(&self, cx: &CallCx, id: ExecutionId) -> Result<(), ToolError> {
+    pub(super) fn may_continue(&self, cx: &CallCx, id: ExecutionId) -> Result<(), ToolError> {
         let agents = self.shared.children.agents_above(cx.session);
         if agents.is_empty() && cx.door != Door::Agent {
             return Ok(());

@@ -111,6 +111,9 @@ pub(super) struct TaskState {
     /// Requests of its program to a model, for an agent that is a program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model_requests: Option<ModelRequests>,
+    /// Execution that it is a fork of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) forked_from: Option<ExecutionId>,
     /// Time at which it was begun.
     pub(super) started_at: DateTime<Utc>,
     /// Time at which it ended.

@@ -15,8 +15,8 @@ use hivekeep_kernel::{
 };
 use hivekeep_ports::{
     ExecutionFileLinks, ExecutionFiles, FoundWorkspace, GuestOperation, InternalCall,
-    OwnWorkspaces, PlaceWorkspace, Places, SizeBound, Tools, WorkspaceBounds, WorkspaceFiles,
-    WorkspaceReadiness, own_workspace_name,
+    OwnWorkspaces, OwnedSnapshot, PlaceWorkspace, Places, SizeBound, Tools, WorkspaceBounds,
+    WorkspaceFiles, WorkspaceForks, WorkspaceReadiness, own_workspace_name,
 };
 use hivekeep_runtime::log;
 use hivekeep_testkit::eventually;
@@ -46,13 +46,13 @@ struct MachinesState {
 
 impl FakeMachines {
     /// Inputs of the calls of a tool; those of `make` are sessions.
-    fn calls(&self, tool: &str) -> Vec<Value> {
+    pub(super) fn calls(&self, tool: &str) -> Vec<Value> {
         let state = lock(&self.0);
         let of_it = state.calls.iter().filter(|(name, _)| name == tool);
         of_it.map(|(_, args)| args.clone()).collect()
     }
 
-    fn put(&self, session: SessionId) -> WorkspaceId {
+    pub(super) fn put(&self, session: SessionId) -> WorkspaceId {
         let id = WorkspaceId::new();
         lock(&self.0).workspaces.insert(session, (id, WorkspaceReadiness::Ready));
         id
@@ -185,6 +185,21 @@ pub(crate) fn bounds() -> WorkspaceBounds {
         memory_mb: bound(64, 512, 8192),
         disk_gb: bound(1, 10, 100),
         isolations: vec!["vm", "sandbox"],
+    }
+}
+
+#[async_trait]
+impl WorkspaceForks for FakeMachines {
+    async fn fork(
+        &self,
+        cx: &CallCx,
+        source: &OwnedSnapshot,
+        name: &str,
+    ) -> Result<WorkspaceId, ToolError> {
+        assert_eq!(name, own_workspace_name(cx.session));
+        let session = cx.session;
+        lock(&self.0).calls.push(("fork".to_owned(), json!({ "of": source, "for": session })));
+        Ok(self.put(session))
     }
 }
 

@@ -18,7 +18,7 @@ use hivekeep_kernel::{Effect, ToolSpec};
 use hivekeep_manifest::{
     agent::{
         AccessMode, AgentFilesystem, AgentNetwork, AgentNetworkMode, AgentRuntime, AgentSecurity,
-        AgentSpec, AgentVolume, RunIsolation, StorageClass, VolumeBackend,
+        AgentSpec, AgentVolume, CheckpointMode, RunIsolation, StorageClass, VolumeBackend,
     },
     common::{ByteSize, ImagePullPolicy, JsonObject, Labels, ResourceLimits},
 };
@@ -62,6 +62,8 @@ type BoundOf = fn(&WorkspaceBounds) -> SizeBound;
 
 const NO_TOOL: &str = "name a tool that works in a machine, such as `cmd.run`, or remove it";
 const NO_NETWORK: &str = "a sandbox has no network: write `mode: none`, or have the operator give agents virtual machines";
+const NO_SNAPSHOT: &str = "a sandbox has no snapshots: write `isolation: microvm`, on a host that has virtual \
+    machines";
 const NARROWER: &str = "list `/workspace` under `read` and `write`, or under `read` alone for an agent whose tools \
     only read";
 const OTHER_VOLUME: &str = "one that is ephemeral, at /workspace and read-write is the machine's own disk; leave \
@@ -133,6 +135,10 @@ impl AgentMachinePlan {
     ) -> Option<Self> {
         let (mut plan, works) = (Self::default(), host.works());
         plan.runtime(&spec.runtime, host, works, refused);
+        let mode = spec.execution.as_ref().and_then(|it| it.checkpoint).unwrap_or_default();
+        if mode != CheckpointMode::None {
+            plan.checkpoint(host, works, refused);
+        }
         let security = spec.security.as_ref().filter(|_| works);
         if let Some(AgentSecurity { network, filesystem, resources }) = security {
             if let Some(resources) = resources {
@@ -207,6 +213,16 @@ impl AgentMachinePlan {
         let instead = "this host has no isolation of that kind: write `inherit`";
         refused.add(!host.offers(kind), "runtime.isolation", instead);
         self.ask("isolation", kind);
+    }
+
+    /// Asks for a machine that can be snapshotted.
+    fn checkpoint(&mut self, host: &MachineHost, works: bool, refused: &mut RefusedFields) {
+        let sandbox = self.request.get("isolation").is_some_and(|kind| kind == "sandbox");
+        refused.add(!works, "execution.checkpoint", NO_TOOL);
+        refused.add(works && (sandbox || !host.offers("vm")), "execution.checkpoint", NO_SNAPSHOT);
+        if works && !sandbox {
+            self.ask("isolation", "vm");
+        }
     }
 
     fn resources(

@@ -65,6 +65,8 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("execution.delivery", json!({ "destinations": [] }), Refused("spec.execution.delivery")),
         ("execution.budget", json!({ "tokens": 5 }), Changes),
         ("execution.compaction", json!({ "tokens": 5_000 }), Changes),
+        ("execution.checkpoint", json!("none"), Nothing),
+        ("execution.checkpoint", json!("turn"), Changes),
         ("security.network", json!({ "mode": "none" }), Changes),
         ("security.filesystem", json!({ "read": [] }), Refused("spec.security.filesystem")),
         ("security.filesystem", all_files, Changes),
@@ -297,6 +299,12 @@ fn a_machine_is_bound_as_it_is_asked_or_the_field_is_refused() {
             json!({ "runtime": { "image": "a/b", "image_pull_policy": "Never" } }),
             &[COMMAND],
             Some("runtime.image_pull_policy"),
+        ),
+        (json!({ "execution": { "checkpoint": "turn" } }), &[SEARCH], Some("execution.checkpoint")),
+        (
+            json!({ "runtime": { "isolation": "process" }, "execution": { "checkpoint": "turn" } }),
+            &[COMMAND],
+            Some("execution.checkpoint"),
         ),
         (
             json!({ "runtime": { "isolation": "process" },

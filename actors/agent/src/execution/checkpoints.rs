@@ -1,0 +1,229 @@
+//! Checkpoints: snapshots of an execution's machine behind its turns, for forks and rewinds to go on from.
+//!
+//! A snapshot is known by its name, which its turn has alone. So no intent is recorded: one that was made by a daemon
+//! that died is found by the next.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{CallCx, ExecutionId, Layer, ToolError, codes};
+use hivekeep_manifest::agent::CheckpointMode;
+use hivekeep_ports::{
+    FoundWorkspace, OwnedSnapshot, WorkspaceForks, WorkspaceReadiness, own_workspace_name,
+};
+use hivekeep_runtime::{
+    OnBehalfOf,
+    log::{Decision, LogError},
+};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ExecutionSaga,
+    forks::{ForkRecord, KeptCheckpoint, RewoundMachine, TurnPlace},
+    place::{ExecutionMachines, MAKING},
+    state::ExecutionState,
+};
+
+/// Most snapshots that are kept of a machine.
+const MOST: usize = 32;
+/// Time limit of a call of `snapshot`.
+const SAVING: Duration = Duration::from_secs(300);
+/// Codes of `snapshot`, which is of a family that this one does not know.
+const EXISTS: &str = "snapshot_exists";
+const TOO_MANY: &str = "too_many_snapshots";
+
+impl ExecutionState {
+    /// Place of the checkpoint that is due.
+    pub(super) fn checkpoint_due(&self) -> Option<TurnPlace> {
+        let (place, iteration) = (self.place(), self.iteration()?);
+        let last = iteration.turns.last();
+        // A turn without calls changed nothing.
+        let wanted = match self.begun.plan.checkpoint {
+            CheckpointMode::Turn => last.is_none_or(|turn| !turn.results.is_empty()),
+            CheckpointMode::Iteration => last.is_none(),
+            CheckpointMode::None => false,
+        };
+        (wanted && self.forks.checkpoint(place).is_none()).then_some(place)
+    }
+
+    /// Name of a snapshot, which no other turn has, nor this one before a rewind.
+    pub(crate) fn snapshot_name(&self, TurnPlace { iteration, turns }: TurnPlace) -> String {
+        format!("turn-{}-{}-{turns}", self.forks.rewinds, iteration + 1)
+    }
+}
+
+impl ExecutionMachines {
+    /// Own machine of an execution, if it has one.
+    pub(crate) fn own(&self, state: &ExecutionState) -> Option<FoundWorkspace> {
+        let session = state.child?;
+        let found = self.files.find(&own_workspace_name(session));
+        found.filter(|found| found.owner == Some(session))
+    }
+
+    async fn snapshot(
+        &self,
+        id: ExecutionId,
+        of: &OwnedSnapshot,
+        action: &str,
+        more: Value,
+    ) -> Result<(), ToolError> {
+        let mut args =
+            json!({ "workspace_id": of.workspace, "action": action, "name": of.snapshot });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            args[key] = value.clone();
+        }
+        let caller = OnBehalfOf::own(of.owner, SAVING);
+        let done: Result<IgnoredAny, _> = self.tools.call(id, &caller, "snapshot", args).await;
+        done.map(drop)
+    }
+
+    /// Makes a snapshot of an execution's machine as it is now, with its memory if it runs; one that is there was
+    /// made before.
+    ///
+    /// # Errors
+    /// Those of `snapshot`.
+    pub(crate) async fn save(
+        &self,
+        state: &ExecutionState,
+        machine: &FoundWorkspace,
+        name: String,
+    ) -> Result<OwnedSnapshot, ToolError> {
+        let gone = || ToolError::not_found(Layer::Actor, codes::WORKSPACE_NOT_FOUND, "machine", "");
+        let owner = state.child.ok_or_else(gone)?;
+        let of = OwnedSnapshot { workspace: machine.id, owner, snapshot: name };
+        let memory = json!({ "include_memory": machine.readiness == WorkspaceReadiness::Ready });
+        match self.snapshot(state.begun.id, &of, "create", memory).await {
+            Err(error) if error.code != EXISTS => Err(error),
+            _ => Ok(of),
+        }
+    }
+
+    /// The same, in place of the snapshots that are missed least; gives the names of those.
+    async fn checkpoint(
+        &self,
+        state: &ExecutionState,
+        machine: &FoundWorkspace,
+        name: String,
+    ) -> Result<(OwnedSnapshot, Vec<String>), (ToolError, Vec<String>)> {
+        let (mut removed, mut rest) = (Vec::new(), state.forks.kept().peekable());
+        let mut left = state.forks.kept().count();
+        loop {
+            if left < MOST || rest.peek().is_none() {
+                match self.save(state, machine, name.clone()).await {
+                    Err(error) if error.code == TOO_MANY && rest.peek().is_some() => {}
+                    Err(error) => return Err((error, removed)),
+                    Ok(made) => return Ok((made, removed)),
+                }
+            }
+            let Some(old) = rest.next() else { continue };
+            let newer = json!({ "keep_newer": true });
+            match self.snapshot(state.begun.id, old, "delete", newer).await {
+                Err(error) if !error.is(codes::SNAPSHOT_NOT_FOUND) => {
+                    // A fork rests on it.
+                    tracing::debug!(snapshot = old.snapshot, %error, "a checkpoint is kept");
+                }
+                _ => {
+                    removed.push(old.snapshot.clone());
+                    left -= 1;
+                }
+            }
+        }
+    }
+
+    /// Makes the machine of a fork, unless it is there.
+    pub(super) async fn fork(
+        &self,
+        forks: &Arc<dyn WorkspaceForks>,
+        state: &ExecutionState,
+        source: &OwnedSnapshot,
+    ) -> Result<(), ToolError> {
+        let session = ExecutionSaga::child(state);
+        let (name, never) = (own_workspace_name(session), CancellationToken::new());
+        if self.files.find(&name).is_some() {
+            return Ok(());
+        }
+        let span = tracing::info_span!("fork", execution = %state.begun.id);
+        let cx = CallCx::internal(session, MAKING, never, span);
+        match forks.fork(&cx, source, &name).await {
+            // The daemon before this one made it.
+            Err(error) if error.is(codes::NAME_TAKEN) => Ok(()),
+            forked => forked.map(drop),
+        }
+    }
+}
+
+impl ExecutionSaga {
+    /// Keeps the machine as it is behind the last turn.
+    pub(super) async fn checkpoint(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let Some(place) = state.checkpoint_due() else { return Ok(()) };
+        let machines = &self.shared.machines;
+        let made = match machines.own(&state) {
+            Some(machine) => {
+                let name = state.snapshot_name(place);
+                machines.checkpoint(&state, &machine, name).await.map(|(kept, it)| (Some(kept), it))
+            }
+            None => Ok((None, Vec::new())),
+        };
+        let (kept, removed, error) = match made {
+            Ok((kept, removed)) => (kept, removed, None),
+            Err((error, removed)) => {
+                self.unless_closing().await;
+                (None, removed, Some(Box::new(error)))
+            }
+        };
+        let made = ForkRecord::Checkpointed { place, kept, removed, error };
+        self.handle.record(made.now()).await
+    }
+
+    /// Goes back to an earlier turn: nothing runs any more.
+    pub(super) async fn rewind(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let Some(to) = state.forks.rewinding() else { return Ok(()) };
+        let machines = &self.shared.machines;
+        let restored = match (state.forks.checkpoint(to), machines.own(&state)) {
+            (Some(KeptCheckpoint::Kept(kept)), Some(_)) => {
+                let restored = machines.snapshot(state.begun.id, kept, "restore", Value::Null);
+                restored.await.map(|()| RewoundMachine::Restored)
+            }
+            (_, Some(_)) => Ok(RewoundMachine::Unchanged),
+            (_, None) => Ok(RewoundMachine::None),
+        };
+        let record = match restored {
+            Ok(machine) => ForkRecord::Rewound { machine },
+            Err(error) => {
+                self.unless_closing().await;
+                ForkRecord::RewindFailed { error: Box::new(error) }
+            }
+        };
+        let decide = |state: &ExecutionState| {
+            Ok(match state.forks.rewinding().is_some() && state.end.is_none() {
+                true => Decision::record(record.now()),
+                false => Decision::nothing(),
+            })
+        };
+        self.handle.decide::<LogError>(decide).await?;
+        self.settle();
+        Ok(())
+    }
+
+    /// Waits until somebody wants the execution to go on from an earlier turn.
+    pub(super) async fn rewind_asked(&self) {
+        let mut news = self.handle.watch();
+        // The handle keeps it open.
+        let _asked = news.wait_for(|view| view.state.forks.rewinding().is_some()).await.map(drop);
+    }
+
+    /// Takes a step that a rewind drops where it stands.
+    pub(super) async fn unless_rewound(
+        &self,
+        step: impl Future<Output = Result<(), LogError>>,
+    ) -> Result<(), LogError> {
+        tokio::select! {
+            biased;
+            () = self.rewind_asked() => Ok(()),
+            taken = step => taken,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The tools that have an execution thought again from an earlier turn: several times side by side, or itself.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use hivekeep_kernel::{CallCx, ExecutionId, Layer, ToolError, tools};
+use hivekeep_manifest::agent::AgentBudget;
+use hivekeep_ports::{ModelUse, OwnedSnapshot};
+use hivekeep_runtime::log::Decision;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Answer, time_left};
+use crate::{
+    codes,
+    execution::{
+        account::{AccountChange, ExecutionMessage},
+        forks::{ForkOrigin, ForkRecord, KeptCheckpoint, RewoundMachine, TurnPlace},
+        history::{cut, history, is_message, last_place},
+        state::{ExecutionBegun, ExecutionState, Record},
+    },
+    tools::AgentService,
+};
+
+/// Most forks of one call.
+const MOST_FORKS: usize = 16;
+
+/// Place in an execution, with its iterations and turns counted from 1.
+#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ForkPlace {
+    /// Iteration. Default: the last one.
+    #[schemars(range(min = 1))]
+    iteration: Option<usize>,
+    /// Turns of it that stay, with the results of their calls; 0 for its prompt alone, which is the default where an
+    /// iteration is given.
+    turn: Option<usize>,
+}
+
+/// Difference of a fork from its source.
+#[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ForkVariation {
+    /// Message that is read before the next turn.
+    #[schemars(length(min = 1, max = 65_536))]
+    instruction: Option<String>,
+    /// Model in place of the source's.
+    model: Option<String>,
+}
+
+/// Begin executions that share the turns of another one up to a place, and go on by themselves from there, each with a
+/// budget of its own. A machine begins as its checkpoint of that turn.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentFork {
+    /// Id of the execution, which may be over.
+    execution_id: String,
+    /// Turns that the forks share. Default: up to the last whole turn.
+    #[serde(default)]
+    at: ForkPlace,
+    /// Number of forks, 1 to 16. Default: one for each variation, or one.
+    #[schemars(range(min = 1, max = MOST_FORKS))]
+    count: Option<usize>,
+    /// Differences of the first forks; others go on as their source would.
+    #[serde(default)]
+    #[schemars(length(max = MOST_FORKS))]
+    variations: Vec<ForkVariation>,
+}
+
+/// Forks that were begun.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ForksBegun {
+    /// Execution that they begin with.
+    forked_from: ExecutionId,
+    /// Place that they go on from.
+    at: ForkPlace,
+    /// Ids of the forks, in the order of the variations.
+    execution_ids: Vec<ExecutionId>,
+    /// Whether each has a machine that begins as that of the source.
+    machine: bool,
+}
+
+/// Have an execution that is not over go on from an earlier turn. Later turns are dropped; what their calls did is not
+/// undone, except in a machine whose checkpoint of that turn is kept.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentRewind {
+    /// Id of the execution.
+    execution_id: String,
+    /// Turns that stay.
+    to: ForkPlace,
+    /// Message that is read before the next turn.
+    #[schemars(length(min = 1, max = 65_536))]
+    instruction: Option<String>,
+}
+
+/// Execution that goes on from an earlier turn.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AgentRewound {
+    /// Id of the execution.
+    execution_id: ExecutionId,
+    /// Place that it goes on from.
+    at: ForkPlace,
+    /// Its machine: `restored`, `unchanged` (the effects of the dropped turns are still there) or `none`.
+    machine: RewoundMachine,
+}
+
+tools! { pub(crate) FORK_FAMILY: "agents" for service AgentService, singleton agents;
+    agent_fork: AgentFork => ForksBegun = AgentService::fork {
+        name: "agent_fork", title: "Fork an execution", told_by: Some("aegis.task.list"),
+        open_world: true, timeout_secs: 300,
+    };
+    agent_rewind: AgentRewind => AgentRewound = AgentService::rewind {
+        name: "agent_rewind", title: "Rewind an execution", told_by: Some("aegis.task.logs"),
+        timeout_secs: 300,
+    };
+}
+
+impl ForkPlace {
+    /// Place in a history, and the number of records up to it.
+    fn find(self, history: &[Record]) -> Answer<(TurnPlace, usize)> {
+        let unknown = |what: String| ToolError::new(Layer::Actor, codes::TURN_UNKNOWN, what);
+        let last = last_place(history);
+        let last = last.ok_or_else(|| unknown("nothing was asked yet".to_owned()))?;
+        let iteration = match self.iteration {
+            Some(iteration) => iteration.saturating_sub(1),
+            None => last.iteration,
+        };
+        let turns = match (self.turn, self.iteration) {
+            (Some(turns), _) => turns,
+            (None, Some(_)) => 0,
+            (None, None) => last.turns,
+        };
+        let place = TurnPlace { iteration, turns };
+        let records = cut(history, place).ok_or_else(|| {
+            let what = format!("there is no whole turn {turns} of iteration {}", iteration + 1);
+            unknown(what)
+                .next("aegis.task.logs shows the turns; leave the place out for the last whole one")
+                .detail("last", last.shown())
+        })?;
+        Ok((place, records))
+    }
+
+    fn of(place: TurnPlace) -> Self {
+        Self { iteration: Some(place.iteration + 1), turn: Some(place.turns) }
+    }
+}
+
+impl AgentService {
+    async fn fork(self: Arc<Self>, cx: CallCx, input: AgentFork) -> Answer<ForksBegun> {
+        let AgentFork { execution_id, at, count, variations } = input;
+        let (whole, history) = self.earlier(&cx, &execution_id).await?;
+        let count = count.unwrap_or(variations.len().max(1));
+        if variations.len() > count {
+            let why = format!("{} variations are given for {count} forks", variations.len());
+            return Err(ToolError::invalid(why).next("leave `count` out, or raise it"));
+        }
+        let (place, records) = at.find(&history)?;
+        let (source, copies) = (whole.begun.id, &history[..records]);
+        // What every fork would be refused for is told before anything is made.
+        let origin = ForkOrigin { source, place, machine: None };
+        let varied = |nth: usize| variations.get(nth).cloned().unwrap_or_default();
+        let begun = (0..count).map(|nth| self.forked(&cx, &whole, copies, &origin, varied(nth)));
+        let begun = begun.collect::<Answer<Vec<_>>>()?;
+        let machine = cx.guard(self.machine_at(&whole, place)).await?;
+        let inherited = ForkRecord::Inherited(ForkOrigin { machine: machine.clone(), ..origin });
+        let mut execution_ids = Vec::new();
+        for (first, said) in begun {
+            let id = first.id;
+            let more = copies.iter().cloned().chain([inherited.clone().now()]).chain(said);
+            match self.begin(first, more.collect()).await {
+                Ok(()) => execution_ids.push(id),
+                Err(error) if execution_ids.is_empty() => return Err(error),
+                Err(error) => {
+                    let message = format!(
+                        "{} of {count} forks were begun: {}",
+                        execution_ids.len(),
+                        error.message
+                    );
+                    return Err(ToolError { message, retryable: false, ..error }
+                        .next("those in `details.execution_ids` go on; aegis.task.cancel ends one")
+                        .detail("execution_ids", json!(execution_ids)));
+                }
+            }
+        }
+        let machine = machine.is_some();
+        Ok(ForksBegun { forked_from: source, at: ForkPlace::of(place), execution_ids, machine })
+    }
+
+    async fn rewind(self: Arc<Self>, cx: CallCx, input: AgentRewind) -> Answer<AgentRewound> {
+        let AgentRewind { execution_id, to, instruction } = input;
+        let (before, history) = self.earlier(&cx, &execution_id).await?;
+        let (place, records) = to.find(&history)?;
+        let messages = history[..records].iter().filter(|record| is_message(record)).count();
+        let (caller, rewinds) = (self.run_caller(&cx), before.forks.rewinds);
+        let by = cx.caller.unwrap_or(caller.user);
+        let said = instruction.map(|text| said(text, by)).transpose()?;
+        let decide = move |state: &ExecutionState| {
+            if state.forks.rewinding().is_some() || state.forks.rewinds != rewinds {
+                let message = "another rewind of it is under way";
+                return Err(ToolError::new(Layer::Actor, hivekeep_kernel::codes::BUSY, message)
+                    .next("look at its turns, and repeat the call; nothing was written")
+                    .retryable());
+            }
+            let asked = ForkRecord::RewindAsked { to: place, messages, by };
+            Ok(said.into_iter().fold(Decision::record(asked.now()), Decision::and))
+        };
+        let told = self.runs.tell(caller, &execution_id, decide).await;
+        told.map_err(|error| match error.is(hivekeep_kernel::codes::RUN_OVER) {
+            true => error.next("agent_fork goes on from its turns in another execution"),
+            false => error,
+        })?;
+        let done = |state: &ExecutionState| state.forks.rewinding().is_none();
+        let ended = cx.guard(self.runs.until(caller, &execution_id, done)).await?.state;
+        match ended.forks.rewound.clone().filter(|_| done(&ended)) {
+            Some(Ok(machine)) => {
+                Ok(AgentRewound { execution_id: ended.begun.id, at: ForkPlace::of(place), machine })
+            }
+            Some(Err(error)) => Err(*error),
+            None => {
+                let message = "the execution ended before it was rewound";
+                Err(ToolError::new(Layer::Actor, hivekeep_kernel::codes::RUN_OVER, message)
+                    .next("agent_fork goes on from its turns in another execution"))
+            }
+        }
+    }
+
+    /// An execution that the caller may fork and rewind, with its conversation.
+    async fn earlier(&self, cx: &CallCx, id: &str) -> Answer<(ExecutionState, Vec<Record>)> {
+        let caller = self.run_caller(cx);
+        self.may_continue(cx, self.runs.get(caller, id)?.state.begun.id)?;
+        let records = self.runs.records(caller, id).await?;
+        let mut state = ExecutionState::of(&records)?;
+        not_a_program(&state)?;
+        if let Some(Record::Begun(begun)) = records.first() {
+            // Material that it read since is among what is copied.
+            state.begun = Arc::new((**begun).clone());
+        }
+        Ok((state, history(records)))
+    }
+
+    /// First record of a fork, and what is said to it.
+    fn forked(
+        &self,
+        cx: &CallCx,
+        whole: &ExecutionState,
+        copies: &[Record],
+        origin: &ForkOrigin,
+        ForkVariation { instruction, model }: ForkVariation,
+    ) -> Answer<(ExecutionBegun, Option<Record>)> {
+        let (caller, above) = (self.caller(cx)?, self.above(cx)?);
+        let mut plan = whole.begun.plan.clone();
+        plan.model = model.unwrap_or(plan.model);
+        self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
+        self.may_have(cx, plan.machine.as_ref())?;
+        plan.tools = self.shown(cx, &plan.tools);
+        plan.budget = self.budget(caller, &plan.budget, &AgentBudget::default())?;
+        if let Some(above) = &above {
+            plan.budget = plan.budget.within(&time_left(above));
+        }
+        let first = ExecutionBegun {
+            id: ExecutionId::new(),
+            user: caller.user,
+            session: cx.session,
+            payer: above.as_ref().map_or(cx.session, |above| above.begun.payer),
+            parent: above.as_ref().map(|above| above.begun.id),
+            counts_calls: above.as_ref().is_some_and(ExecutionState::counts_calls),
+            judges: false,
+            plan,
+            at: Utc::now(),
+        };
+        let by = cx.caller.unwrap_or(caller.user);
+        let said = instruction.map(|text| said(text, by)).transpose()?;
+        let begins = std::iter::once(Record::Begun(Box::new(first.clone())));
+        let all = begins.chain(copies.iter().cloned());
+        let all = all.chain([ForkRecord::Inherited(origin.clone()).now()]).chain(said.clone());
+        let state = ExecutionState::of(&all.collect::<Vec<_>>())?;
+        let rests = state.begun.plan.chat.is_some();
+        match state.conclusion().filter(|_| !rests) {
+            None => Ok((first, said)),
+            Some(_) => {
+                let message = "nothing follows that turn: the execution would end with it";
+                Err(ToolError::invalid(message)
+                    .next("give each variation an `instruction`, or name an earlier turn"))
+            }
+        }
+    }
+
+    /// Snapshot of an execution's machine behind a turn, made now where the machine still is as it was then; none where
+    /// there was no machine.
+    async fn machine_at(
+        &self,
+        state: &ExecutionState,
+        place: TurnPlace,
+    ) -> Answer<Option<OwnedSnapshot>> {
+        let missing = |why: &str, next: &'static str| {
+            let (iteration, turn) = (place.iteration + 1, place.turns);
+            let message = format!("the machine behind turn {turn} of iteration {iteration} {why}");
+            Err(ToolError::new(Layer::Actor, codes::CHECKPOINT_MISSING, message).next(next))
+        };
+        let found = self.machines.own(state);
+        let rests = state.end.is_some() || state.due().is_empty();
+        match (state.forks.checkpoint(place), found) {
+            (Some(KeptCheckpoint::NoMachine), _) => Ok(None),
+            (Some(KeptCheckpoint::Kept(kept)), Some(_)) => Ok(Some(kept.clone())),
+            (_, Some(machine)) if rests && state.place() == place => {
+                let name = state.snapshot_name(place);
+                match self.machines.save(state, &machine, name).await {
+                    Ok(kept) => Ok(Some(kept)),
+                    // It is being stopped.
+                    Err(error) if error.retryable => Err(error),
+                    Err(error) => missing(
+                        &format!("cannot be kept: {}: {}", error.code, error.message),
+                        "have the agent work in a virtual machine (`isolation: microvm`)",
+                    ),
+                }
+            }
+            (_, Some(_)) => missing(
+                "is not kept",
+                "fork from the last turn once it rests, or set `execution.checkpoint: turn` in the manifest",
+            ),
+            (Some(KeptCheckpoint::Kept(_)), None) => missing("is gone", "run the agent again"),
+            (_, None) if state.workspace.is_some() => missing("is gone", "run the agent again"),
+            (_, None) => Ok(None),
+        }
+    }
+}
+
+/// Refuses an execution whose conversation is a program's.
+pub(super) fn not_a_program(state: &ExecutionState) -> Answer<()> {
+    let plan = &state.begun.plan;
+    let Some(program) = &plan.program else { return Ok(()) };
+    let message =
+        format!("{} is the program `{}`, whose turns are its own", plan.agent, program.name);
+    Err(ToolError::new(Layer::Actor, codes::FORK_UNSUPPORTED, message).next("run the agent again"))
+}
+
+fn said(text: String, by: hivekeep_kernel::User) -> Answer<Record> {
+    if text.trim().is_empty() {
+        return Err(ToolError::invalid("the instruction is blank").next("say something"));
+    }
+    Ok(Record::account(AccountChange::Messaged(ExecutionMessage { text, by })))
+}
