@@ -62,6 +62,15 @@ async fn material_is_read_once_whatever_dies_and_bounded() {
     assert_eq!((&of_place["path"], &of_place["place"]), (&json!("big.txt"), &json!("shared")));
 
     let (parsed, records) = stage.records(&id).await;
+    let replayed = stage.good("agent_replay", json!({ "execution_id": id })).await;
+    assert_eq!((&replayed["same"], &replayed["requests"]), (&json!(true), &json!(1)), "{replayed}");
+    let at = json!({ "iteration": 1 });
+    let forked = stage.good("agent_fork", json!({ "execution_id": id, "at": at })).await;
+    let fork = forked["execution_ids"][0].as_str().expect("an id");
+    assert_eq!(stage.end(fork).await["status"], "completed");
+    let replayed = stage.good("agent_replay", json!({ "execution_id": fork })).await;
+    assert_eq!((&replayed["same"], &replayed["requests"]), (&json!(true), &json!(1)), "{replayed}");
+    assert_eq!(stage.children.calls("web.fetch"), 1, "a fork has what was read");
     for kept in 1..=records.len() {
         let again = Stage::reopened(parsed, &records[..kept], prepared).await;
         hivekeep_testkit::eventually("it is over", async || {
