@@ -126,7 +126,8 @@ pub struct AgentRuntime {
 }
 
 /// Program that works in place of the model's turns. In its arguments and variables stand `{prompt}`, `{model}`,
-/// `{url}` of the gateway to the model, and `{key}`, which is no key.
+/// `{url}` of the gateway to the model and its `{port}`, `{key}`, which is no key, and `{mcp}`, the program that is with
+/// the arguments `mcp` and the port an MCP server of the agent's tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentCommand {
