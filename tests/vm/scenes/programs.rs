@@ -1,5 +1,5 @@
-//! A program of others as an agent: in a sandbox without a network, with its model behind one port of its loopback, and
-//! a daemon that is killed while it waits.
+//! A program of others as an agent: in a sandbox without a network, with its model and its tools behind one port of its
+//! loopback, and a daemon that is killed while it waits.
 
 use std::{
     fs::OpenOptions,
@@ -17,8 +17,8 @@ use crate::house::{House, PATIENCE};
 /// The operator's key in two parts, which the program is told, so that it can look for the whole.
 const KEY: [&str; 2] = ["sk-of-the-", "operator-alone"];
 
-/// Asks its model twice, the same byte for byte, and again until the answer is whole; then says what it was told and
-/// what it finds of a key or of a network.
+/// Asks its model twice, the same byte for byte, and again until the answer is whole; calls a tool of ours; then says
+/// what it was told and what it finds of a key or of a network.
 const PROGRAM: &str = r#"
 body='{"model":"m","messages":[{"role":"user","content":"how much?"}]}'
 ask() {
@@ -36,6 +36,10 @@ ask; first=${answer##*content\":\"}
 sleep 2
 ask; second=${answer##*content\":\"}
 [ "$first" = "$second" ] || exit 8
+call='{"name":"fs_write","arguments":{"path":"ours.txt","content":"ours"}}'
+printf '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}\n' "$call" |
+  "$3" mcp "$4" | grep -q '"isError":false' || exit 5
+[ "$(cat /workspace/ours.txt)" = ours ] || exit 4
 grep -rlF "$1$2" /proc/[0-9]*/environ /workspace /root /etc /var /tmp 2>/dev/null && exit 7
 [ "$(grep -c : /proc/net/dev)" = 1 ] || exit 6
 echo "I was told ${first%%\"*}."
@@ -112,7 +116,8 @@ pub fn a_program_without_a_network_asks_through_the_daemon_and_outlives_it(mut h
     .expect("written");
     house.restart();
     let command = json!({
-        "argv": ["bash", "-c", PROGRAM, "program", KEY[0], KEY[1]], "wire": "chat", "protocol": "exit",
+        "argv": ["bash", "-c", PROGRAM, "program", KEY[0], KEY[1], "{mcp}", "{port}"],
+        "wire": "chat", "protocol": "exit",
         "env": { "OPENAI_API_KEY": "{key}" },
     });
     let manifest = json!({
@@ -120,6 +125,7 @@ pub fn a_program_without_a_network_asks_through_the_daemon_and_outlives_it(mut h
         "metadata": { "name": "asker", "version": "1.0.0" },
         "spec": {
             "runtime": { "language": "python", "version": "3.11", "model": "p", "command": command },
+            "tools": ["fs.write"],
             "task": { "instruction": "Ask." },
         },
     });
