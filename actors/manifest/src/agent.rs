@@ -2,6 +2,7 @@
 
 mod execution;
 mod rules;
+mod schedule;
 
 use hivekeep_ports::ModelApi;
 use schemars::JsonSchema;
@@ -18,6 +19,7 @@ pub use execution::{
     Validation, ValidationRules, Validator,
 };
 pub(crate) use rules::{check, check_tools};
+pub use schedule::AgentTimes;
 
 /// Agent: a runtime, an instruction and the limits that it works in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -319,8 +321,8 @@ pub enum AgentSchedule {
     },
     /// At intervals.
     Interval {
-        /// Seconds between two runs.
-        #[schemars(range(min = 1))]
+        /// Seconds between two runs, at most a year.
+        #[schemars(range(min = 1, max = 31_536_000))]
         seconds: u64,
     },
     /// Never.

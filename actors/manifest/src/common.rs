@@ -222,13 +222,17 @@ pub struct AttemptLimit {
     pub backoff: Option<TimeSpan>,
 }
 
+/// Parser of cron expressions of five fields.
+pub(crate) fn cron_parser() -> CronParser {
+    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build()
+}
+
 /// Checks a cron expression of five fields.
 pub(crate) fn check_cron(expression: &str, path: &ManifestPath, problems: &mut ProblemList<'_>) {
-    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     let fields = expression.split_whitespace().count();
     if fields != 5 {
         problems.add(path, format!("a cron expression has five fields, and this one {fields}"));
-    } else if let Err(error) = parser.parse(expression) {
+    } else if let Err(error) = cron_parser().parse(expression) {
         problems.add(path, format!("is not a valid cron expression: {error}"));
     }
 }

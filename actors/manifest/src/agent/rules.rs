@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use chrono::Utc;
+
 use super::{
     AgentDelivery, AgentManifest, AgentRuntime, AgentSchedule, AgentSpec, AgentVolume,
     JudgeFallback, OutputFormat, Validation, ValidationRules, Validator,
@@ -42,8 +44,8 @@ pub(crate) fn check(agent: &AgentManifest, problems: &mut ProblemList<'_>) {
             check_delivery(delivery, &at.join("delivery").join("destinations"), problems);
         }
     }
-    if let Some(AgentSchedule::Cron { cron, .. }) = schedule {
-        check_cron(cron, &spec.join("schedule").join("cron"), problems);
+    if let Some(schedule) = schedule {
+        check_schedule(schedule, &spec.join("schedule"), problems);
     }
     check_unique(tools.iter().flatten(), &spec.join("tools"), problems);
     check_volumes(volumes.as_deref().unwrap_or_default(), &spec.join("volumes"), problems);
@@ -139,6 +141,23 @@ fn check_delivery(delivery: &AgentDelivery, at: &ManifestPath, problems: &mut Pr
         if kinds.into_iter().flatten().count() != 1 {
             problems.add(&at.join(index), "needs exactly one of `email`, `webhook`, `rest`, `sms`");
         }
+    }
+}
+
+fn check_schedule(schedule: &AgentSchedule, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    let AgentSchedule::Cron { cron, timezone, .. } = schedule else { return };
+    let before = problems.found.len();
+    check_cron(cron, &at.join("cron"), problems);
+    if schedule.zone().is_none() {
+        let zone = timezone.as_deref().unwrap_or_default();
+        let message = format!("`{zone:.40}` is not a time zone: write one as `Europe/Berlin`");
+        problems.add(&at.join("timezone"), message);
+    }
+    let now = Utc::now();
+    if problems.found.len() == before
+        && schedule.times().is_some_and(|it| it.next(now, now).is_none())
+    {
+        problems.add(&at.join("cron"), "has no time that ever comes");
     }
 }
 

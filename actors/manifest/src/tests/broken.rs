@@ -156,6 +156,18 @@ fn an_agent_is_refused_at_the_place_of_the_problem() {
         ),
         (
             "  task:",
+            "  schedule: {type: cron, cron: '0 9 * * *', timezone: Europe/Berlln}\n  task:",
+            "10:55 spec.schedule.timezone",
+            "not a time zone",
+        ),
+        (
+            "  task:",
+            "  schedule: {type: cron, cron: '0 9 30 2 *'}\n  task:",
+            "10:32 spec.schedule.cron",
+            "no time that ever comes",
+        ),
+        (
+            "  task:",
             "  volumes: [{name: a, mount_path: /tmp, size_limit: 1}]\n  task:",
             "10:35 spec.volumes[0].mount_path",
             "`/workspace` or below",
