@@ -100,6 +100,9 @@ pub struct KeptManifest {
     pub(crate) words: String,
     /// Time at which it was deployed.
     pub(crate) at: DateTime<Utc>,
+    /// User who deployed it; `None` for one that was shipped, or deployed before this was kept.
+    #[serde(default)]
+    pub by: Option<User>,
 }
 
 impl KeptManifest {
@@ -113,6 +116,7 @@ impl KeptManifest {
             labels: manifest.labels(),
             words,
             at: Utc::now(),
+            by: None,
         })
     }
 

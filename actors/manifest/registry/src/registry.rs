@@ -135,6 +135,7 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
     ) -> Answer<(M::Id, ManifestVersion)> {
         let DeployRequest { manifest, text, update, force } = request;
         let kept = KeptManifest::of(&manifest, text).map_err(ToolError::internal)?;
+        let kept = KeptManifest { by: Some(caller.user), ..kept };
         let (scope, name, version) = (caller.scope(), manifest.name(), kept.version);
         let (id, written) = {
             let mut logs = self.logs();
