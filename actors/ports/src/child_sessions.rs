@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{Effect, Progress, SessionId, ToolError};
+use hivekeep_kernel::{Effect, Progress, SessionId, ToolError, User};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,13 @@ pub trait ChildSessions: Send + Sync {
     /// `invalid_input` for a context that is not configured, `denied` for a context or an agent that would
     /// let the child do what the parent may not, `journal_failed`.
     async fn open(&self, child: ChildSession) -> Result<SessionId, ToolError>;
+
+    /// Opens a session of a user that nobody is at, or gives the one of this name: one that is above others, with
+    /// the user's rights at the door of agents. It does not end by itself.
+    ///
+    /// # Errors
+    /// `too_many_sessions`, `journal_failed`; `actor_unavailable`, retryable, until all families are mounted.
+    async fn open_for(&self, user: User, name: &str) -> Result<SessionId, ToolError>;
 
     /// Tools that a child may call now, in the catalogue's order, as a listing for a model has them.
     ///

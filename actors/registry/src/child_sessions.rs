@@ -179,6 +179,14 @@ impl ChildSessions for DispatchedChildren {
         Ok(self.sessions.open_named(&name, request).await?.session)
     }
 
+    async fn open_for(&self, user: User, name: &str) -> Result<SessionId, ToolError> {
+        // Whoever it is for finds all tools then.
+        self.dispatcher()?;
+        let (client, profile) = ("schedule".to_owned(), SessionProfile::default());
+        let request = OpenSession { door: Door::Agent, client, user, resume: None, profile };
+        Ok(self.sessions.open_named(&format!("{user}/{name}"), request).await?.session)
+    }
+
     fn tools(&self, child: SessionId) -> Result<Vec<ChildTool>, ToolError> {
         let dispatcher = self.dispatcher()?;
         let (_, _, profile) = self.sessions.standing_of(child)?;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, codes, lock};
+use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, User, codes, lock};
 use hivekeep_ports::{
     ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, ConfiguredModel, EmbedRequest,
     Embeddings, ModelAnswer, ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream,
@@ -151,6 +151,8 @@ pub(super) struct FakeChildren(Arc<ChildrenState>);
 #[derive(Default)]
 struct ChildrenState {
     sessions: Mutex<BTreeMap<(SessionId, String), (SessionId, ChildSession)>>,
+    /// Sessions of users, by their names.
+    owned: Mutex<BTreeMap<(User, String), SessionId>>,
     ended: Mutex<Vec<SessionId>>,
     /// Sessions with a call that waits for an approval.
     asking: Mutex<BTreeSet<SessionId>>,
@@ -176,6 +178,11 @@ impl FakeChildren {
 
     pub(super) fn opened(&self) -> Vec<(SessionId, ChildSession)> {
         lock(&self.0.sessions).values().cloned().collect()
+    }
+
+    /// Sessions that were opened for users.
+    pub(super) fn owned(&self) -> Vec<(User, SessionId)> {
+        lock(&self.0.owned).iter().map(|((user, _), session)| (*user, *session)).collect()
     }
 
     pub(super) fn ended(&self) -> Vec<SessionId> {
@@ -256,6 +263,11 @@ impl ChildSessions for FakeChildren {
         let mut sessions = lock(&self.0.sessions);
         let key = (child.parent, child.name.clone());
         Ok(sessions.entry(key).or_insert_with(|| (SessionId::new(), child)).0)
+    }
+
+    async fn open_for(&self, user: User, name: &str) -> Result<SessionId, ToolError> {
+        let mut owned = lock(&self.0.owned);
+        Ok(owned.entry((user, name.to_owned())).or_insert_with(SessionId::new).to_owned())
     }
 
     fn tools(&self, child: SessionId) -> Result<Vec<ChildTool>, ToolError> {

@@ -271,3 +271,18 @@ async fn before_the_daemon_has_started_everything_is_asked_again() {
     early.wire(stage.dispatcher.clone());
     early.open(child(&stage, "run", &[])).await.expect("opens");
 }
+
+#[tokio::test]
+async fn a_session_that_nobody_is_at_is_its_users_and_has_no_more_than_agents_have() {
+    let stage = Stage::new(Stage::loose()).await;
+    let children = children(&stage);
+    let owned = children.open_for(USER, "run").await.expect("opens");
+    assert_eq!(children.open_for(USER, "run").await, Ok(owned), "the same by its name");
+    let row = stage.sessions.row(owned).expect("a row");
+    assert_eq!((row.user, row.door), (Some(USER), Door::Agent));
+    let below = ChildSession { parent: owned, ..child(&stage, "a", &["toy_echo", "toy.admin"]) };
+    let below = children.open(below).await.expect("opens");
+    assert_eq!(names(&children, below), ["toy_echo"]);
+    children.end(owned).await.expect("ends");
+    assert_ne!(children.open_for(USER, "run").await, Ok(owned));
+}
