@@ -93,6 +93,7 @@ pub(super) fn agents(context: &CliContext, args: &AgentsArgs) -> Result<(), Comm
             word(&agent["name"]),
             word(&agent["version"]),
             labels.join(","),
+            word(&agent["next_run_at"]),
             cell(&word(&agent["description"])),
         ]
     };
@@ -102,7 +103,10 @@ pub(super) fn agents(context: &CliContext, args: &AgentsArgs) -> Result<(), Comm
                     hivekeep call aegis.agent.create -a manifest_yaml=- < agent.yaml\n";
         return Ok(output::text(text)?);
     }
-    Ok(output::text(&output::table(&["AGENT", "VERSION", "LABELS", "WHAT IT DOES"], &rows))?)
+    Ok(output::text(&output::table(
+        &["AGENT", "VERSION", "LABELS", "NEXT RUN", "WHAT IT DOES"],
+        &rows,
+    ))?)
 }
 
 pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailure> {

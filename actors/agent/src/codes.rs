@@ -8,6 +8,16 @@ hivekeep_kernel::codes! {
         cause: "The id or name is wrong, the agent was deleted, or it is another user's.",
         next: "`aegis.agent.list` shows those that you can use.",
     }
+    /// The agent has a schedule, and nobody whose executions it begins.
+    AGENT_OWNER_UNKNOWN = "agent_owner_unknown" {
+        cause: "Its latest version was deployed before the daemon kept who deployed it.",
+        next: "Deploy it again, with `force` or by a higher version.",
+    }
+    /// An agent may not deploy an agent that begins by itself.
+    SCHEDULE_DENIED = "schedule_denied" {
+        cause: "The session is an agent's, or below one; an execution of a schedule has the rights of its user.",
+        next: "Leave `spec.schedule` out, and have a person deploy the agent.",
+    }
     /// There is no such execution.
     EXECUTION_NOT_FOUND = "execution_not_found" {
         cause: "The id is wrong, the execution was removed or is forgotten by age, or it is another user's.",

@@ -300,7 +300,16 @@ impl ExecutionSaga {
         if let Some(session) = state.child {
             workspaces = self.retire(&state, session).await;
             let never = CancellationToken::new();
-            let end = || self.shared.children.end(session);
+            let children = &self.shared.children;
+            let asking = state.begun.plan.scheduled_for.map(|_| state.begun.session);
+            let end = async || {
+                children.end(session).await?;
+                // Nobody else has the session of a schedule.
+                match asking {
+                    Some(asking) => children.end(asking).await,
+                    None => Ok(()),
+                }
+            };
             let ended = tokio::time::timeout(CLOSING, repeated(&never, end)).await;
             let error = match ended {
                 Ok(Ok(())) => None,

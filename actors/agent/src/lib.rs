@@ -20,6 +20,8 @@ mod judges;
 mod options;
 mod permit;
 mod programs;
+mod schedule;
+mod scheduling;
 mod tasks;
 mod tools;
 
@@ -87,7 +89,7 @@ impl RegisteredManifest for DeployedAgent {
     }
 }
 
-/// Family of the tools of agents and of their executions; two actors below the root. Needs the ports
+/// Family of the tools of agents and of their executions; three actors below the root. Needs the ports
 /// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue), [`Models`](hivekeep_ports::Models),
 /// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places) and
 /// [`WorkspaceFiles`](hivekeep_ports::WorkspaceFiles), and the limit of calls that wait; uses
@@ -123,12 +125,13 @@ agent_continue talks to it.";
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        let (service, executions) = AgentService::open(daemon, options).await?;
+        let (service, children) = AgentService::open(daemon, options).await?;
         let address = daemon.address("agents", RestartPolicy::ENTITY);
         let (mut mounted, service) = (Mounted::default(), Arc::new(service));
         daemon.ports.offer::<dyn Chats>(service.clone());
         daemon.ports.offer::<dyn ExecutionFiles>(service.clone());
-        mounted.children.push(executions);
+        let _the_first = service.scheduling.agents.set(Arc::downgrade(&service));
+        mounted.children.extend(children);
         Ok(mounted.serving::<ServiceActor<AgentService>>(&address, service))
     }
 }

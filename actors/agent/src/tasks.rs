@@ -100,13 +100,26 @@ impl AgentService {
         let said = || intent.as_deref().unwrap_or(&agent_id).chars().take(NAME_CHARS).collect();
         let chat = chat.then(said);
         let (input, host) = (input.unwrap_or_default(), MachineHost::default());
-        let request = ExecutionRequest { intent, input, chat, host };
+        let request = ExecutionRequest { intent, input, chat, host, scheduled_for: None };
         self.start(&cx, &agent_id, version, request, budget.unwrap_or_default()).await
     }
 
     /// Begins an execution for a caller.
     pub(crate) async fn start(
         &self,
+        cx: &CallCx,
+        agent: &str,
+        version: Option<&str>,
+        request: ExecutionRequest,
+        budget: AgentBudget,
+    ) -> Answer<TaskStarted> {
+        self.start_as(ExecutionId::new(), cx, agent, version, request, budget).await
+    }
+
+    /// Begins the execution of an id.
+    pub(crate) async fn start_as(
+        &self,
+        id: ExecutionId,
         cx: &CallCx,
         agent: &str,
         version: Option<&str>,
@@ -132,7 +145,7 @@ impl AgentService {
         plan.tools = self.shown(cx, &plan.tools);
         self.may_read(cx, &plan)?;
         self.plan_judges(cx, &mut plan).await?;
-        let (id, version) = (ExecutionId::new(), plan.version.clone());
+        let version = plan.version.clone();
         let begun = ExecutionBegun {
             id,
             user: caller.user,
@@ -301,6 +314,12 @@ impl AgentService {
         let (rows, _) = self.runs.list(self.run_caller(&cx), Some(&agent_id), usize::MAX);
         let mut events: Vec<_> =
             rows.iter().flat_map(|(id, view)| agent_events(*id, view)).collect();
+        let scheduled = self.schedule_events(&cx, &agent_id).into_iter();
+        events.extend(scheduled.map(|SequencedEvent { recorded_at, event, .. }| AgentEvent {
+            event_type: event.event_type,
+            payload: event.payload,
+            recorded_at,
+        }));
         events.sort_by_key(|event| event.recorded_at);
         let total = events.len();
         let events = events.into_iter().skip(offset).take(limit).collect();
@@ -366,7 +385,7 @@ fn shown(view: &View, asks: &BTreeSet<SessionId>) -> TaskState {
 }
 
 /// Whatever an execution waits for.
-fn waiting_for(view: &View, asks: &BTreeSet<SessionId>) -> Option<&'static str> {
+pub(crate) fn waiting_for(view: &View, asks: &BTreeSet<SessionId>) -> Option<&'static str> {
     let state = &view.state;
     match state.child {
         _ if view.status().is_over() => None,

@@ -13,6 +13,7 @@ mod machine;
 pub(crate) mod machines;
 mod programs;
 mod relatives;
+mod schedules;
 mod storm;
 mod talk;
 mod tasks;

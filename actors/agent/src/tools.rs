@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::{
     AgentId, CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, User, tools,
 };
@@ -36,7 +36,9 @@ use crate::{
         relatives,
         tree::ExecutionTree,
     },
-    files, generate, permit, tasks,
+    files, generate, permit,
+    schedule::{ScheduleSaga, ScheduleShared},
+    tasks,
 };
 
 type Answer<T> = Result<T, ToolError>;
@@ -124,6 +126,9 @@ struct AgentRow {
     /// User of a user's agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<User>,
+    /// Next time of its schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_run_at: Option<DateTime<Utc>>,
 }
 
 /// Read an agent's manifest as it was deployed, byte for byte.
@@ -257,6 +262,8 @@ tools! { pub(crate) FAMILY: "agents" for service AgentService, singleton agents;
 pub(crate) struct AgentService {
     pub(crate) agents: ManifestRegistry<DeployedAgent>,
     pub(crate) runs: Runs<ExecutionSaga>,
+    pub(crate) schedules: Runs<ScheduleSaga>,
+    pub(crate) scheduling: Arc<ScheduleShared>,
     pub(crate) shared: Arc<ExecutionShared>,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) options: Options,
@@ -282,8 +289,8 @@ impl Service for AgentService {
 }
 
 impl AgentService {
-    /// Opens what is kept; the child goes on with the executions.
-    pub(crate) async fn open(daemon: &Daemon, options: Options) -> Answer<(Self, Child)> {
+    /// Opens what is kept; the children go on with the executions and the schedules.
+    pub(crate) async fn open(daemon: &Daemon, options: Options) -> Answer<(Self, [Child; 2])> {
         let limits = RegistryLimits {
             names: options.max_agents,
             bytes: options.max_manifests_mb.saturating_mul(1024 * 1024),
@@ -314,9 +321,15 @@ impl AgentService {
         let (runs, child) = Runs::open(daemon, "executions", kept, shared.clone()).await?;
         let _the_first = shared.runs.set(runs.downgrade());
         relatives::restore(&runs, &shared).await?;
+        let closing = daemon.closing.clone();
+        let scheduling = Arc::new(ScheduleShared { agents: OnceLock::new(), closing });
+        let none = RunOptions { kept: 0, ..kept };
+        let (schedules, times) = Runs::open(daemon, "schedules", none, scheduling.clone()).await?;
         let service = Self {
             agents,
             runs,
+            schedules,
+            scheduling,
             shared,
             sessions: daemon.sessions.clone(),
             options,
@@ -325,7 +338,8 @@ impl AgentService {
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),
         };
-        Ok((service, child))
+        service.restore_schedules().await;
+        Ok((service, [child, times]))
     }
 
     /// Host of an agent's machine, with the tools that the agent names.
@@ -406,16 +420,21 @@ impl AgentService {
         let read = tokio::task::spawn_blocking(read).await;
         let read = read.map_err(|panic| ToolError::internal(panic.to_string()))?;
         let (manifest, text) = read.map_err(|problems| invalid(&problems))?;
+        self.may_schedule(cx, &manifest.spec)?;
         let manifest = DeployedAgent(manifest);
         let name = manifest.0.metadata.name.clone();
         let request = DeployRequest { manifest, text, update, force };
         let (agent_id, version) = self.agents.deploy(caller, request).await?;
+        self.follow_schedule(agent_id).await.map_err(|error| {
+            let next = "the version is deployed; have its schedule followed by deploying it again with `force`";
+            error.next(next).detail("agent_id", agent_id.to_string())
+        })?;
         Ok(AgentDeployed { agent_id, deployed: true, name, version: version.to_string() })
     }
 
     async fn list(self: Arc<Self>, cx: CallCx, _: AgentList) -> Answer<AgentsListed> {
         let seen = self.agents.list(self.caller(&cx)?).into_iter();
-        Ok(AgentsListed { agents: seen.map(|(id, entry)| row(id, &entry)).collect() })
+        Ok(AgentsListed { agents: seen.map(|(id, entry)| self.row(id, &entry)).collect() })
     }
 
     async fn export(self: Arc<Self>, cx: CallCx, input: AgentExport) -> Answer<AgentExported> {
@@ -431,6 +450,7 @@ impl AgentService {
 
     async fn delete(self: Arc<Self>, cx: CallCx, input: AgentDelete) -> Answer<AgentDeleted> {
         let agent_id = self.agents.delete(self.caller(&cx)?, &input.agent_id).await?;
+        self.follow_schedule(agent_id).await?;
         Ok(AgentDeleted { agent_id, deleted: true })
     }
 
@@ -443,7 +463,7 @@ impl AgentService {
             global: input.include_platform_templates,
         };
         let found = self.agents.search(self.caller(&cx)?, query).await?.into_iter();
-        let found = found.map(|(score, id, entry)| FoundAgent { row: row(id, &entry), score });
+        let found = found.map(|(score, id, entry)| FoundAgent { row: self.row(id, &entry), score });
         let wanted = |found: &FoundAgent| input.status.is_none_or(|it| it == found.row.status);
         let mut results: Vec<_> = found.filter(wanted).collect();
         let total = results.len();
@@ -451,19 +471,21 @@ impl AgentService {
         let tool = cx.tool;
         Ok(AgentsFound { tool, query: input.query, search_mode: "lexical", results, total })
     }
-}
 
-fn row(id: AgentId, entry: &ManifestEntry<DeployedAgent>) -> AgentRow {
-    let latest = entry.latest();
-    AgentRow {
-        id,
-        name: entry.name.clone(),
-        version: latest.version.to_string(),
-        status: AgentStatus::Active,
-        description: latest.description.clone(),
-        labels: latest.labels.clone(),
-        scope: entry.scope.name(),
-        owner: entry.scope.owner(),
+    fn row(&self, id: AgentId, entry: &ManifestEntry<DeployedAgent>) -> AgentRow {
+        let latest = entry.latest();
+        let schedule = self.schedules.get(relatives::DAEMON, &id.to_string());
+        AgentRow {
+            id,
+            name: entry.name.clone(),
+            version: latest.version.to_string(),
+            status: AgentStatus::Active,
+            description: latest.description.clone(),
+            labels: latest.labels.clone(),
+            scope: entry.scope.name(),
+            owner: entry.scope.owner(),
+            next_run_at: schedule.ok().and_then(|view| view.state.next),
+        }
     }
 }
 

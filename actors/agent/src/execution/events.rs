@@ -93,6 +93,9 @@ fn started(begun: &ExecutionBegun) -> Value {
         "intent": plan.intent, "input": plan.input, "model": plan.model, "tools": plan.tools,
         "program": plan.program.as_ref().map(|program| &program.name),
     });
+    if let Some(time) = plan.scheduled_for {
+        payload["scheduled_for"] = json!(time);
+    }
     if let Some(parent) = begun.parent {
         payload["parent"] = json!(parent);
     }

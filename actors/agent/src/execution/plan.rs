@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{AgentId, Layer, ToolError};
 use hivekeep_manifest::{
     agent::{
@@ -87,6 +88,9 @@ pub(crate) struct ExecutionPlan {
     /// Machine that the manifest asks for; without one it is made when a call needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<AgentMachinePlan>,
+    /// Time of the schedule that begins it. The session that asks is its alone then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scheduled_for: Option<DateTime<Utc>>,
 }
 
 /// A judge: an agent as it was when the execution was begun.
@@ -117,6 +121,7 @@ pub(crate) struct ExecutionRequest {
     pub(crate) input: JsonObject,
     pub(crate) chat: Option<String>,
     pub(crate) host: MachineHost,
+    pub(crate) scheduled_for: Option<DateTime<Utc>>,
 }
 
 impl ExecutionPlan {
@@ -193,6 +198,7 @@ impl ExecutionPlan {
             program,
             checkpoint,
             machine,
+            scheduled_for: request.scheduled_for,
         })
     }
 
@@ -376,7 +382,7 @@ fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
         context,
         contexts,
         execution,
-        // Nothing starts by itself yet; an execution that is asked for is another matter.
+        // Obeyed by the agent's schedule.
         schedule: _,
         advanced,
         output_handler,

@@ -251,7 +251,7 @@ impl AgentService {
     ) -> Answer<(ExecutionBegun, Option<Record>)> {
         let (caller, above) = (self.caller(cx)?, self.above(cx)?);
         let mut plan = whole.begun.plan.clone();
-        plan.model = model.unwrap_or(plan.model);
+        (plan.model, plan.scheduled_for) = (model.unwrap_or(plan.model), None);
         self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
         self.may_have(cx, plan.machine.as_ref())?;
         plan.tools = self.shown(cx, &plan.tools);

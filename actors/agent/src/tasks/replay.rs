@@ -119,7 +119,8 @@ impl AgentService {
         constant.for_each(|(key, _)| drop(input.remove(key)));
         let host = self.host(&manifest.spec);
         let (intent, chat) = (recorded.intent.clone(), recorded.chat.clone());
-        let request = ExecutionRequest { intent, input, chat, host };
+        let scheduled_for = recorded.scheduled_for;
+        let request = ExecutionRequest { intent, input, chat, host, scheduled_for };
         ExecutionPlan::of(id, manifest, request, &self.options)
     }
 }

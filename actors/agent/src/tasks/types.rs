@@ -338,9 +338,10 @@ pub(super) struct AgentEvents {
 /// An event of an agent.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AgentEvent {
-    /// `task_started`, `task_completed`, `task_failed` or `task_cancelled`.
+    /// `task_started`, `task_completed`, `task_failed`, `task_cancelled`; `schedule_set`, `schedule_begun`,
+    /// `schedule_skipped` or `schedule_failed`.
     pub(super) event_type: &'static str,
-    /// Execution, with the version of the agent and what it was asked.
+    /// Execution, with the version of the agent and what it was asked; or the time of a schedule.
     pub(super) payload: Value,
     /// Time of the event.
     pub(super) recorded_at: DateTime<Utc>,

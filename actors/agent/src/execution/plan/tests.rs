@@ -74,7 +74,8 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("security.resources.memory", json!("1Gi"), Changes),
         ("security.resources.disk", json!("1Gi"), Changes),
         ("security.resources.timeout", json!("1h"), Changes),
-        ("schedule", json!({ "type": "manual" }), Nothing),
+        // Another matter: the agent's schedule obeys it.
+        ("schedule", json!({ "type": "interval", "seconds": 60 }), Nothing),
         ("tools", json!(["fs.read"]), Changes),
         ("env", json!({ "A": "b" }), Changes),
         ("volumes", volume, Changes),
@@ -137,7 +138,13 @@ fn planned(
     input: JsonObject,
     host: MachineHost,
 ) -> Result<ExecutionPlan, ToolError> {
-    let request = ExecutionRequest { intent: Some("Now".to_owned()), input, chat: None, host };
+    let request = ExecutionRequest {
+        intent: Some("Now".to_owned()),
+        input,
+        chat: None,
+        host,
+        scheduled_for: None,
+    };
     let id = "agent_00000000000000000000000000000001".parse::<AgentId>().expect("an id");
     ExecutionPlan::of(id, manifest, request, &Options::default())
 }
