@@ -27,7 +27,7 @@ use std::{
 
 use hivekeep_agent::acp::{
     ProtocolVersion,
-    frames::{Frame, MAX_FRAME_BYTES, params},
+    frames::{MAX_FRAME_BYTES, RpcFrame, params},
     schema::{
         AGENT_METHOD_NAMES, AgentCapabilities, CancelNotification, CancelRequestNotification,
         Error, Implementation, InitializeRequest, InitializeResponse, PROTOCOL_LEVEL_METHOD_NAMES,
@@ -90,13 +90,13 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
                 desk.editor.answer(RequestId::Null, Err::<(), _>(error));
                 continue;
             }
-            LineOutcome::Whole(line) => Frame::read(line),
+            LineOutcome::Whole(line) => RpcFrame::read(line),
         };
         match frame {
             Err(refused) => desk.editor.write(&refused),
-            Ok(Frame::Response(response)) => desk.editor.answered(response),
-            Ok(Frame::Notification(it)) => desk.notified(&it.method, it.params),
-            Ok(Frame::Request(request)) => {
+            Ok(RpcFrame::Response(response)) => desk.editor.answered(response),
+            Ok(RpcFrame::Notification(it)) => desk.notified(&it.method, it.params),
+            Ok(RpcFrame::Request(request)) => {
                 let initializes = *request.method == *AGENT_METHOD_NAMES.initialize;
                 match initializes || initialized {
                     true if initializes => {
@@ -141,7 +141,7 @@ struct AcpDesk {
     args: Args,
     /// By the ids of their sessions.
     prompts: Mutex<HashMap<String, RunningPrompt>>,
-    /// One for each request that is being answered, and one more.
+    /// Counts the requests that are being answered, and one more.
     running: Arc<()>,
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod checkpoints;
 mod compaction;
 mod consensus;
 pub(crate) mod context;
+mod digest;
 mod events;
 pub(crate) mod forks;
 pub(crate) mod history;
@@ -28,16 +29,19 @@ pub(crate) mod judging;
 pub(crate) mod place;
 pub(crate) mod plan;
 mod program;
+pub(crate) mod program_end;
 mod records;
 pub(crate) mod relatives;
 mod relayed;
 pub(crate) mod replay;
 pub(crate) mod state;
+mod step;
 mod stop;
 mod template;
 pub(crate) mod tree;
 pub(crate) mod turn;
 pub(crate) mod validation;
+mod verdicts;
 
 use std::{
     future::pending,
@@ -57,9 +61,10 @@ use hivekeep_runtime::{
 use tokio_util::sync::CancellationToken;
 
 use account::BudgetWait;
-use judging::VerdictKey;
-use place::{ExecutionMachines, KeptWorkspaces};
+use place::ExecutionMachines;
+use records::KeptWorkspaces;
 use state::{CallKey, Conclusion, ExecutionEnd, ExecutionState, Record};
+pub(crate) use step::ExecutionStep;
 use tree::ExecutionTree;
 
 /// Most calls of one turn that run at a time.
@@ -97,43 +102,6 @@ impl ExecutionShared {
     pub(crate) fn has_left(&self, wait: &BudgetWait) -> bool {
         self.tree.has_left(wait.of, wait.kind, wait.wanted)
     }
-}
-
-/// A step of an execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExecutionStep {
-    /// Opens the execution's session.
-    Open,
-    /// Makes the machine that the manifest asks for.
-    Place,
-    /// Reads an item that the manifest names.
-    Read,
-    /// Begins an iteration.
-    Prompt,
-    /// Runs a program to its end, in place of turns.
-    Program,
-    /// Asks the model for a summary of older turns.
-    Compact,
-    /// Keeps the machine as it is behind the last turn.
-    Checkpoint,
-    /// Goes back to an earlier turn.
-    Rewind,
-    /// Asks the model.
-    Turn,
-    /// Sets the calls of a turn aside in the budget.
-    Admit,
-    /// Makes a call that the model asks for.
-    Call(CallKey),
-    /// Asks a judge, by its place among those of a verdict.
-    Ask(VerdictKey, usize),
-    /// Records the verdict of a validator.
-    Weigh(VerdictKey),
-    /// Records what the last turn comes to.
-    Conclude,
-    /// Tells the parent and the children of the end.
-    Inform,
-    /// Ends the execution's session.
-    Close,
 }
 
 /// Incarnation of an execution.

@@ -13,6 +13,7 @@
 pub mod acp;
 pub mod codes;
 mod execution;
+mod families;
 mod files;
 mod gateway;
 mod generate;

@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::tools::AgentService;
 
-/// Name of the tool.
-pub(crate) const NAME: &str = "agent_permit";
-
 /// Ask whether a program that works as an agent may do something in its machine. Made for it when it asks; rules of the
 /// policy about this tool decide, and an approval of it is the permission.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -6,9 +6,7 @@ use std::{
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{
-    AgentId, CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, User, tools,
-};
+use hivekeep_kernel::{AgentId, CallCx, Layer, ToolError, User, tools};
 use hivekeep_manifest::{MAX_TEXT_BYTES, agent::AgentSpec, parse_agent, read_agent};
 use hivekeep_manifest_registry::{
     DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, RegistryCaller,
@@ -30,15 +28,13 @@ use serde_json::json;
 use crate::{
     DeployedAgent, Options, SHIPPED,
     execution::{
-        ExecutionSaga, ExecutionShared, context,
+        ExecutionSaga, ExecutionShared,
         place::ExecutionMachines,
-        plan::{AgentMachinePlan, MachineHost},
+        plan::{AgentMachinePlan, MachineHost, reads_files},
         relatives,
         tree::ExecutionTree,
     },
-    files, generate, permit,
     schedule::{ScheduleSaga, ScheduleShared},
-    tasks,
 };
 
 type Answer<T> = Result<T, ToolError>;
@@ -273,21 +269,6 @@ pub(crate) struct AgentService {
     calls: Arc<dyn Tools>,
 }
 
-impl Service for AgentService {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[
-        &FAMILY,
-        &tasks::AGENT_FAMILY,
-        &tasks::COMPARE_FAMILY,
-        &tasks::CONTINUE_FAMILY,
-        &tasks::FORK_FAMILY,
-        &tasks::REPLAY_FAMILY,
-        &tasks::FAMILY,
-        &files::FAMILY,
-        &generate::FAMILY,
-        &permit::FAMILY,
-    ];
-}
-
 impl AgentService {
     /// Opens what is kept; the children go on with the executions and the schedules.
     pub(crate) async fn open(daemon: &Daemon, options: Options) -> Answer<(Self, [Child; 2])> {
@@ -354,7 +335,7 @@ impl AgentService {
         MachineHost {
             tools: named.collect(),
             runs_program: spec.runtime.program.is_some() || spec.runtime.command.is_some(),
-            reads_files: context::reads_files(spec),
+            reads_files: reads_files(spec),
             bounds: self.ports.find::<WorkspaceBounds>(),
             has_image: image.is_some_and(|(image, here)| here.is_present(image) == Some(true)),
         }

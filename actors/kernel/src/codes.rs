@@ -106,6 +106,16 @@ crate::codes! {
         cause: "The name is wrong, or the snapshot was deleted or belongs to another workspace.",
         next: "`snapshot` with action `list` shows the snapshots.",
     }
+    /// The workspace has a snapshot of this name.
+    SNAPSHOT_EXISTS = "snapshot_exists" {
+        cause: "It was made before, perhaps by an earlier attempt of the same call.",
+        next: "Choose another name, or delete that snapshot first.",
+    }
+    /// The workspace has as many snapshots as it may.
+    TOO_MANY_SNAPSHOTS = "too_many_snapshots" {
+        cause: "`workspace.max_snapshots_per_workspace` is reached.",
+        next: "Delete some, or raise `workspace.max_snapshots_per_workspace`.",
+    }
     /// The guest daemon in the workspace cannot be reached.
     GUEST_UNREACHABLE = "guest_unreachable" {
         cause: "The guest is booting or hung, or its daemon was killed.",

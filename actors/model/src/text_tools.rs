@@ -131,7 +131,7 @@ impl ModelToolForm {
 
     /// An answer as the model wrote it.
     fn said(self, text: &str, calls: &[ModelToolCall]) -> String {
-        // What could not be read stands in the text.
+        // Calls that could not be read stand in the text.
         let calls = calls.iter().filter(|call| call.arguments.is_object());
         let calls = calls.map(|call| json!({ "tool": call.name, "arguments": call.arguments }));
         let mut parts: Vec<_> = match self {

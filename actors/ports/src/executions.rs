@@ -32,7 +32,7 @@ pub trait OwnWorkspaces: Send + Sync {
 /// Snapshot of a workspace, and whose the workspace is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedSnapshot {
-    /// Workspace.
+    /// Workspace that it is of.
     pub workspace: WorkspaceId,
     /// Session that owns the workspace.
     pub owner: SessionId,

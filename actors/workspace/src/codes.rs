@@ -106,20 +106,10 @@ hivekeep_kernel::codes! {
         cause: "`workspace.transfer_max_total_mb` is reached.",
         next: "Remove files from it, or raise `workspace.transfer_max_total_mb`.",
     }
-    /// The workspace has a snapshot of this name.
-    SNAPSHOT_EXISTS = "snapshot_exists" {
-        cause: "It was made before, perhaps by an earlier attempt of the same call.",
-        next: "Choose another name, or delete that snapshot first.",
-    }
     /// Other snapshots or forks need the snapshot.
     SNAPSHOT_HAS_DEPENDENTS = "snapshot_has_dependents" {
         cause: "Snapshots were made after it, or forks from it.",
         next: "Delete the snapshots and destroy the forks in `details.dependents` first.",
-    }
-    /// The workspace has as many snapshots as it may.
-    TOO_MANY_SNAPSHOTS = "too_many_snapshots" {
-        cause: "`workspace.max_snapshots_per_workspace` is reached.",
-        next: "Delete some, or raise `workspace.max_snapshots_per_workspace`.",
     }
     /// The workspace's disk has as many layers as it may.
     TOO_MANY_LAYERS = "too_many_layers" {

@@ -83,11 +83,7 @@ const KINDS: &[(Kind, &[&ErrorCode])] = &[
     ),
     (
         Kind::AlreadyExists,
-        &[
-            hivekeep_files::codes::FILE_EXISTS,
-            codes::NAME_TAKEN,
-            hivekeep_workspace::codes::SNAPSHOT_EXISTS,
-        ],
+        &[hivekeep_files::codes::FILE_EXISTS, codes::NAME_TAKEN, codes::SNAPSHOT_EXISTS],
     ),
     (
         Kind::ResourceExhausted,

@@ -104,7 +104,7 @@ impl<'d> AskedPermissions<'d> {
         let approved = matches!(option.as_deref(), Some(ALLOW | ALLOW_ALWAYS));
         let answer = ApprovalAnswer { approved, why: None, remember, reply: None };
         let method = ControlMethod::Approvals(ApprovalsMethod::Decide { id, answer });
-        // One that is over meanwhile is gone at the next look.
+        // A question that is over meanwhile is gone at the next look.
         if let Err(error) = self.daemon.ask(&method) {
             eprintln!("hivekeep: {error}");
         }

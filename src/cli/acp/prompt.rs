@@ -5,9 +5,12 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_agent::acp::schema::{
-    ContentBlock, EmbeddedResourceResource, Error, PromptRequest, PromptResponse, StopReason,
-    ToolCall,
+use hivekeep_agent::{
+    acp::schema::{
+        ContentBlock, EmbeddedResourceResource, Error, PromptRequest, PromptResponse, StopReason,
+        ToolCall,
+    },
+    codes,
 };
 use hivekeep_kernel::SessionId;
 use serde_json::{Value, json};
@@ -73,7 +76,7 @@ impl AcpDesk {
     }
 }
 
-/// What a prompt came to so far.
+/// Progress of a prompt.
 #[derive(Default)]
 struct PromptTurn {
     /// Session in which the agent calls tools, once it is open.
@@ -90,7 +93,7 @@ impl PromptTurn {
         match event["event_type"].as_str().unwrap_or_default() {
             "session_opened" => self.session = word(&event["payload"]["session_id"]).parse().ok(),
             "iteration_started" => self.end = None,
-            "turn_stopped" | "iteration_failed" => self.end = Some(event.clone()),
+            "answer_stopped" | "iteration_failed" => self.end = Some(event.clone()),
             "llm_interaction" => self.open = updates::asked(event).collect(),
             kind if kind.starts_with("tool_invocation_") => {
                 let call = updates::call_id(&event["payload"]);
@@ -104,12 +107,16 @@ impl PromptTurn {
     fn end(self) -> Result<PromptResponse, Error> {
         let Some(end) = self.end else { return Ok(PromptResponse::new(StopReason::EndTurn)) };
         let error = &end["payload"]["error"];
-        let reason = match (end["event_type"].as_str(), error["code"].as_str()) {
-            (Some("turn_stopped"), _) => StopReason::Cancelled,
-            (_, Some("answer_cut_short")) => StopReason::MaxTokens,
-            (_, Some("turns_exhausted")) => StopReason::MaxTurnRequests,
-            (_, Some("model_refused")) => StopReason::Refusal,
-            _ => return Err(failed(&error["code"], &error["message"])),
+        let reasons = [
+            (codes::ANSWER_CUT_SHORT, StopReason::MaxTokens),
+            (codes::TURNS_EXHAUSTED, StopReason::MaxTurnRequests),
+            (codes::MODEL_REFUSED, StopReason::Refusal),
+        ];
+        let known = reasons.into_iter().find(|(code, _)| error["code"] == code.name);
+        let reason = match known {
+            _ if end["event_type"] == "answer_stopped" => StopReason::Cancelled,
+            Some((_, reason)) => reason,
+            None => return Err(failed(&error["code"], &error["message"])),
         };
         Ok(PromptResponse::new(reason))
     }
@@ -126,7 +133,7 @@ fn text(blocks: &[ContentBlock]) -> Result<String, Error> {
                 EmbeddedResourceResource::TextResourceContents(it) => {
                     format!("{}:\n```\n{}\n```", it.uri, it.text)
                 }
-                _ => return Err(unread("a resource that is no text")),
+                _ => return Err(unread("a resource that is not a text")),
             },
             ContentBlock::Image(_) => return Err(unread("an image")),
             ContentBlock::Audio(_) => return Err(unread("audio")),
@@ -157,7 +164,7 @@ mod tests {
             let payload = json!({ "error": { "code": code, "message": "no" } });
             json!({ "event_type": "iteration_failed", "payload": payload })
         };
-        let stopped = json!({ "event_type": "turn_stopped", "payload": {} });
+        let stopped = json!({ "event_type": "answer_stopped", "payload": {} });
         assert_eq!(ended(&[begun.clone()]), Ok(StopReason::EndTurn));
         assert_eq!(ended(&[failed("internal"), begun.clone()]), Ok(StopReason::EndTurn));
         assert_eq!(ended(&[begun.clone(), stopped]), Ok(StopReason::Cancelled));

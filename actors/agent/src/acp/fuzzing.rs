@@ -1,6 +1,6 @@
 //! Fuzz target: lines of an editor, or of a program.
 
-use super::frames::{Frame, MAX_FRAME_BYTES};
+use super::frames::{MAX_FRAME_BYTES, RpcFrame};
 
 /// Reads each line.
 ///
@@ -8,8 +8,8 @@ use super::frames::{Frame, MAX_FRAME_BYTES};
 /// When a frame is read that is written as another, or an answer to a broken one is none.
 pub fn frames(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| line.len() <= MAX_FRAME_BYTES) {
-        let frame = Frame::read(line).unwrap_or_else(|refused| *refused);
-        let again = Frame::read(frame.line().trim_ascii_end()).expect("our own");
+        let frame = RpcFrame::read(line).unwrap_or_else(|refused| *refused);
+        let again = RpcFrame::read(frame.line().trim_ascii_end()).expect("our own");
         assert_eq!(again, frame);
     }
 }
@@ -21,7 +21,7 @@ fn the_corpus_and_its_mutations_are_taken() {
 
 #[test]
 fn a_line_that_is_no_frame_is_answered_with_its_id() {
-    let refused = |line: &str| match Frame::read(line.as_bytes()) {
+    let refused = |line: &str| match RpcFrame::read(line.as_bytes()) {
         Err(answer) => String::from_utf8(answer.line()).expect("JSON"),
         Ok(frame) => panic!("{frame:?}"),
     };
@@ -38,5 +38,8 @@ fn a_line_that_is_no_frame_is_answered_with_its_id() {
         assert!(answer.contains(&format!("\"id\":{id},\"error\":{{\"code\":{code},")), "{answer}");
     }
     let null = r#"{"jsonrpc":"2.0","id":1,"result":null}"#;
-    assert!(matches!(Frame::read(null.as_bytes()), Ok(Frame::Response(_))), "an empty answer");
+    assert!(
+        matches!(RpcFrame::read(null.as_bytes()), Ok(RpcFrame::Response(_))),
+        "an empty answer"
+    );
 }

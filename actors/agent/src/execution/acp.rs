@@ -13,6 +13,7 @@ mod line;
 pub(crate) mod requests;
 mod state;
 mod terminals;
+pub(crate) mod tools;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,15 +28,11 @@ use serde_json::{Value, json};
 
 use self::line::{AcpFrame, AcpLine, answer_to};
 pub(crate) use self::state::{AcpChange, AcpState};
-use super::{
-    ExecutionSaga,
-    program::{ProgramEnd, ProgramRun},
-    state::Record,
-};
+use super::{ExecutionSaga, program::ProgramRun, program_end::ProgramEnd, state::Record};
 use crate::{
     acp::{
         ProtocolVersion,
-        frames::{Frame, params},
+        frames::{RpcFrame, params},
         schema::{
             AGENT_METHOD_NAMES, CLIENT_METHOD_NAMES, Error, Implementation, InitializeRequest,
             InitializeResponse, LoadSessionRequest, McpServer, McpServerStdio, NewSessionRequest,
@@ -99,7 +96,7 @@ impl From<LogError> for AcpBreak {
     }
 }
 
-/// What a program says in pieces, until it does something else.
+/// Words of a program that come in pieces, until it does something else.
 #[derive(Default)]
 struct SaidPieces {
     kind: String,
@@ -216,19 +213,19 @@ impl ProgramRun<'_> {
                 return Err(AcpBreak::protocol(&why));
             }
             match frame {
-                Frame::Notification(mut it)
+                RpcFrame::Notification(mut it)
                     if *it.method == *CLIENT_METHOD_NAMES.session_update =>
                 {
                     let update = it.params.as_mut().and_then(|it| it.get_mut("update"));
                     let update = update.map(Value::take).unwrap_or_default();
                     self.update(&mut said, update, to).await?;
                 }
-                Frame::Request(request) => {
+                RpcFrame::Request(request) => {
                     self.flush(&mut said).await?;
                     if !is_open && answers.len() >= MAX_OPEN {
                         let why = format!("{MAX_OPEN} requests are being answered");
                         let error = Error::internal_error().data(why);
-                        line.send(&Frame::answer(request.id, Err::<(), _>(error))).await?;
+                        line.send(&RpcFrame::answer(request.id, Err::<(), _>(error))).await?;
                         continue;
                     }
                     if !is_open {
@@ -238,14 +235,14 @@ impl ProgramRun<'_> {
                     }
                     answers.push(self.answer(from, request, is_open));
                 }
-                Frame::Response(response) => {
+                RpcFrame::Response(response) => {
                     let method = AGENT_METHOD_NAMES.session_prompt;
                     if let Some(answer) = answer_to(PROMPT, response, method) {
                         self.flush(&mut said).await?;
                         return self.ended(answer?, line.stderr);
                     }
                 }
-                Frame::Notification(_) => {}
+                RpcFrame::Notification(_) => {}
             }
         }
     }
@@ -290,7 +287,7 @@ impl ProgramRun<'_> {
         let prompt = self.state.iteration().map(|it| it.prompt.to_string()).unwrap_or_default();
         let prompt = if goes_on { format!("{GO_ON}\n\nThe task:\n\n{prompt}") } else { prompt };
         let prompt = PromptRequest::new(id, vec![prompt.into()]);
-        line.send(&Frame::request(PROMPT, names.session_prompt, prompt)).await?;
+        line.send(&RpcFrame::request(PROMPT, names.session_prompt, prompt)).await?;
         self.note(AcpChange::Prompted).await?;
         Ok(())
     }

@@ -20,18 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ExecutionSaga,
-    forks::{ForkRecord, KeptCheckpoint, RewoundMachine, TurnPlace},
+    forks::{ForkRecord, RewoundMachine, TurnPlace},
     place::{ExecutionMachines, MAKING},
-    state::ExecutionState,
+    state::{ExecutionState, KeptCheckpoint, Record},
 };
 
 /// Most snapshots that are kept of a machine.
 const MOST: usize = 32;
 /// Time limit of a call of `snapshot`.
 const SAVING: Duration = Duration::from_secs(300);
-/// Codes of `snapshot`, which is of a family that this one does not know.
-const EXISTS: &str = "snapshot_exists";
-const TOO_MANY: &str = "too_many_snapshots";
 
 impl ExecutionState {
     /// Place of the checkpoint that is due.
@@ -94,7 +91,7 @@ impl ExecutionMachines {
         let of = OwnedSnapshot { workspace: machine.id, owner, snapshot: name };
         let memory = json!({ "include_memory": machine.readiness == WorkspaceReadiness::Ready });
         match self.snapshot(state.begun.id, &of, "create", memory).await {
-            Err(error) if error.code != EXISTS => Err(error),
+            Err(error) if !error.is(codes::SNAPSHOT_EXISTS) => Err(error),
             _ => Ok(of),
         }
     }
@@ -111,7 +108,7 @@ impl ExecutionMachines {
         loop {
             if left < MOST || rest.peek().is_none() {
                 match self.save(state, machine, name.clone()).await {
-                    Err(error) if error.code == TOO_MANY && rest.peek().is_some() => {}
+                    Err(error) if error.is(codes::TOO_MANY_SNAPSHOTS) && rest.peek().is_some() => {}
                     Err(error) => return Err((error, removed)),
                     Ok(made) => return Ok((made, removed)),
                 }
@@ -174,7 +171,7 @@ impl ExecutionSaga {
             }
         };
         let made = ForkRecord::Checkpointed { place, kept, removed, error };
-        self.handle.record(made.now()).await
+        self.handle.record(Record::fork(made)).await
     }
 
     /// Goes back to an earlier turn: nothing runs any more.
@@ -199,7 +196,7 @@ impl ExecutionSaga {
         };
         let decide = |state: &ExecutionState| {
             Ok(match state.forks.rewinding().is_some() && state.end.is_none() {
-                true => Decision::record(record.now()),
+                true => Decision::record(Record::fork(record)),
                 false => Decision::nothing(),
             })
         };

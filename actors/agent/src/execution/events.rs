@@ -4,8 +4,8 @@ use hivekeep_runtime::runs::RunEvent;
 use serde_json::{Value, json};
 
 use super::{
-    judging::{JudgeOpinion, JudgedSubject, JudgingRecord},
     state::{CallEnd, ExecutionBegun, ExecutionEnd, Record, TurnAnswer},
+    verdicts::{JudgeOpinion, JudgedSubject, JudgingRecord},
 };
 
 /// Event that a record is shown as.
@@ -65,7 +65,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::IterationFailed { iteration, error, .. } => {
             ("iteration_failed", json!({ "iteration": iteration + 1, "error": error }))
         }
-        Record::Stopped { by, .. } => ("turn_stopped", json!({ "by": by })),
+        Record::Stopped { by, .. } => ("answer_stopped", json!({ "by": by })),
         Record::Judging { about, .. } => judging(about),
         Record::Fork { about, .. } => about.event(),
         Record::Ended { end: ExecutionEnd::Completed { output }, .. } => {

@@ -11,76 +11,20 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ExecutionId, Layer, ToolError};
-use hivekeep_manifest::{agent::Validator, common::JsonObject};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use hivekeep_manifest::agent::Validator;
 
+pub(crate) use super::verdicts::{
+    JudgeOpinion, JudgedSubject, JudgingRecord, ValidationVerdict, VerdictKey,
+};
 use super::{
-    ExecutionStep,
     consensus::{JudgeScore, consensus},
     forks::TurnPlace,
-    program::ProgramEnd,
+    program_end::ProgramEnd,
     state::{CallEnd, CallKey, Conclusion, ExecutionEnd, ExecutionState, Iteration},
+    step::ExecutionStep,
     validation::{self, JudgeCheck, LastCommand, is_command, judged_by, least},
 };
 use crate::codes;
-
-/// Thing that is judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum JudgedSubject {
-    /// Output of an iteration.
-    Output { iteration: usize, turn: usize },
-    /// Call that has side effects, before it is made.
-    Call { key: CallKey },
-}
-
-/// Place of a verdict: the subject, and the validator's place among those of its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct VerdictKey {
-    pub(crate) subject: JudgedSubject,
-    pub(crate) validator: usize,
-}
-
-/// Outcome of asking a judge.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum JudgeOpinion {
-    Given {
-        score: f64,
-        confidence: f64,
-        reasoning: String,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        signals: Vec<Value>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        metadata: Option<JsonObject>,
-    },
-    /// The judge gave no answer, or one that is of no use.
-    Failed { error: Box<ToolError> },
-}
-
-/// Verdict of a validator.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ValidationVerdict {
-    pub(crate) passed: bool,
-    pub(crate) score: f64,
-    pub(crate) confidence: f64,
-    pub(crate) reasons: Vec<String>,
-    /// Too few judges answered: nothing was found out.
-    pub(crate) unavailable: bool,
-}
-
-/// Record about a verdict.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "judging", rename_all = "snake_case")]
-pub(crate) enum JudgingRecord {
-    /// A judge is about to be asked, by an execution of this id.
-    Asked { key: VerdictKey, judge: usize, agent: String, execution: ExecutionId },
-    /// A judge's execution is over, or could not be begun.
-    Ended { key: VerdictKey, judge: usize, execution: ExecutionId, opinion: JudgeOpinion },
-    /// A validator of a type has its verdict.
-    Validated { key: VerdictKey, kind: String, verdict: ValidationVerdict },
-}
 
 /// A judge that was asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,26 +40,6 @@ pub(crate) struct JudgingState {
     /// By the verdict that they are asked for, and their places among its judges.
     asked: BTreeMap<(VerdictKey, usize), AskedJudge>,
     verdicts: BTreeMap<VerdictKey, ValidationVerdict>,
-}
-
-impl VerdictKey {
-    fn iteration(self) -> usize {
-        self.turn().0
-    }
-
-    /// Iteration and turn, each from 0.
-    pub(crate) fn turn(self) -> (usize, usize) {
-        match self.subject {
-            JudgedSubject::Output { iteration, turn } => (iteration, turn),
-            JudgedSubject::Call { key: (iteration, turn, _) } => (iteration, turn),
-        }
-    }
-
-    /// Field of the validator.
-    fn field(self) -> String {
-        let calls = matches!(self.subject, JudgedSubject::Call { .. });
-        validation::field(calls, self.validator)
-    }
 }
 
 impl JudgingState {

@@ -17,36 +17,19 @@ use hivekeep_ports::{
     own_workspace_name,
 };
 use hivekeep_runtime::{Daemon, OnBehalfOf, ToolClient, log::LogError};
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     CLOSING, ExecutionSaga,
     plan::ExecutionPlan,
+    records::{KeptWorkspace, KeptWorkspaces},
     state::{ExecutionState, Record},
 };
 
 /// Longest making of a machine, with the download of its image.
 pub(super) const MAKING: Duration = Duration::from_secs(300);
-
-/// Workspaces of an execution behind its end.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct KeptWorkspaces {
-    /// Those that are kept for a while.
-    #[serde(default, rename = "workspaces", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) kept: Vec<KeptWorkspace>,
-    /// Why nothing was decided on one, which stays until somebody removes it.
-    #[serde(default, rename = "workspace_error", skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<Box<ToolError>>,
-}
-
-/// Workspace that is kept, and when it is destroyed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct KeptWorkspace {
-    pub(crate) workspace_id: WorkspaceId,
-    pub(crate) ends_at: Option<DateTime<Utc>>,
-}
 
 /// Machines of all executions.
 pub(crate) struct ExecutionMachines {

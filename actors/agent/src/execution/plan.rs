@@ -1,7 +1,9 @@
 //! Plan of an execution: everything that its manifest and its caller ask for, with the bounds that it runs in. A
 //! field of the manifest is obeyed here, or refused by its name.
 
+mod compaction;
 mod machine;
+mod sources;
 
 use std::{
     borrow::Cow,
@@ -25,13 +27,13 @@ use serde_json::{Value, json};
 use super::{
     account::BudgetAmounts,
     acp,
-    compaction::CompactionPlan,
-    context::{self, ContextSource},
     template::{self, TemplateValue},
     validation::{self, ValidationPlan},
 };
 use crate::{codes, options::Options, programs::ProgramPlan};
+pub(crate) use compaction::CompactionPlan;
 pub(crate) use machine::{AgentMachinePlan, MachineHost};
+pub(crate) use sources::{ContextAddress, ContextSource, read_call, reads_files};
 
 /// Iterations of an agent of the mode `iterative` that names no number.
 const ITERATIONS: u64 = 5;
@@ -166,11 +168,11 @@ impl ExecutionPlan {
         let no_tools = spec.tools.iter().flatten().next().is_none();
         let program = program.map(|it| if no_tools { it.without_tools() } else { it });
         let speaks = program.as_ref().is_some_and(|program| program.acp);
-        let for_requests = acp::requests::tools().filter(|_| speaks).map(str::to_owned);
+        let for_requests = acp::tools::ALL.into_iter().filter(|_| speaks).map(str::to_owned);
         let checkpoint = spec.execution.as_ref().and_then(|it| it.checkpoint).unwrap_or_default();
         let constant = spec.task.input_data.unwrap_or_default();
         let input = checked_input(constant, spec.input_schema.as_ref(), request.input)?;
-        let (context, sources) = context::planned(spec.context);
+        let (context, sources) = sources::planned(spec.context);
         let compaction = spec.execution.as_ref().and_then(|it| it.compaction);
         Ok(Self {
             agent_id,
@@ -407,7 +409,7 @@ fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
         "context",
         instead,
     );
-    let many = context.iter().flatten().filter(is_read).count() > context::MOST_SOURCES;
+    let many = context.iter().flatten().filter(is_read).count() > sources::MOST_SOURCES;
     refused.add(many, "context", "name fewer to read: 32 pages, files and folders are read");
     let compacts = execution.as_ref().is_some_and(|it| it.compaction.is_some());
     let instead = "a program keeps its own conversation: remove it";

@@ -13,20 +13,18 @@ use hivekeep_kernel::{
     codes::{INVALID_INPUT, TOO_LARGE},
 };
 use hivekeep_ports::{
-    GuestHttp, ModelRelay, ModelUse, Places, ProgramConnections, TaskAssignment, TaskOutcome,
-    TaskOutputs, TaskResult, TaskText, TaskWindow, Tasks,
+    GuestHttp, ModelRelay, ModelUse, Places, ProgramConnections, TaskAssignment, TaskOutputs,
+    TaskResult, TaskText, TaskWindow, Tasks,
 };
 use hivekeep_runtime::{log::LogError, saga::SagaView};
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{
     ExecutionSaga, ExecutionStep,
-    state::{Conclusion, ExecutionEnd, ExecutionState, Record},
-    validation::RanCommand,
+    program_end::ProgramEnd,
+    state::{ExecutionState, Record},
 };
 use crate::{
-    codes,
     gateway::{Gateway, GatewayTerms, ProgramListener},
     programs::{GATEWAY_PORT, ProgramPlan},
 };
@@ -45,48 +43,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const STOPPING: Duration = Duration::from_secs(20);
 /// Longest time of a task.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// End of a program.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ProgramEnd {
-    #[serde(flatten)]
-    pub(crate) outcome: TaskOutcome,
-    /// Its result.
-    pub(crate) output: String,
-    /// End of what it wrote to stderr.
-    pub(crate) stderr: String,
-}
-
-impl ProgramEnd {
-    /// The same as the command that an iteration ran last.
-    pub(super) fn command(&self) -> RanCommand {
-        let exit_code = match self.outcome {
-            TaskOutcome::Exited { exit_code } => exit_code.into(),
-            _ => -1,
-        };
-        RanCommand { exit_code, stderr: Some(self.stderr.clone()) }
-    }
-
-    /// Consequence for its execution. With `any_status` a validator looks at how it exited.
-    pub(super) fn conclusion(&self, name: &str, any_status: bool) -> Conclusion {
-        let how = match &self.outcome {
-            TaskOutcome::Exited { exit_code } if *exit_code == 0 || any_status => {
-                let output = self.output.clone();
-                return Conclusion::Ends(ExecutionEnd::Completed { output });
-            }
-            TaskOutcome::Exited { exit_code } => format!("exited with {exit_code}"),
-            TaskOutcome::Signalled { signal } => format!("was ended by signal {signal}"),
-            TaskOutcome::Invalid { reason, .. } => format!("could not be started: {reason:.300}"),
-            other => format!("did not come to its end: {}", other.word()),
-        };
-        let said = if self.stderr.trim().is_empty() { &self.output } else { &self.stderr };
-        let from = said.ceil_char_boundary(said.len().saturating_sub(500));
-        let message = format!("`{name}` {how}: {}", said[from..].trim());
-        let error = ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message)
-            .next("`program_ended` of aegis.task.logs has its output");
-        Conclusion::Fails(error)
-    }
-}
 
 /// Ports that a program needs. Some are offered by families and doors behind this one.
 struct ProgramPorts {

@@ -9,17 +9,18 @@ use serde_json::Value;
 use super::{
     account::{AccountChange, BudgetAmounts},
     acp::AcpChange,
-    compaction::TurnKey,
-    context::ContextText,
-    forks::ForkRecord,
-    judging::JudgingRecord,
-    place::KeptWorkspaces,
+    digest::RequestDigest,
+    forks::{ForkRecord, TurnKey},
     plan::ExecutionPlan,
-    program::ProgramEnd,
-    relayed::{KeptAnswer, RelayedTurn},
-    replay::RequestDigest,
+    program_end::ProgramEnd,
     validation::RanCommand,
+    verdicts::JudgingRecord,
 };
+
+/// Most bytes of a result that the model is shown.
+const RESULT_BYTES: usize = 16 * 1024;
+const INTERRUPTED: &str = "interrupted: the daemon ended during this call, and whether it took effect is not \
+    known. Look before you make it again.";
 
 /// First record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -142,11 +143,29 @@ pub(crate) enum CallEnd {
 }
 
 impl CallEnd {
+    /// Result of a call as the model is shown it, and whether it is an error.
+    pub(crate) fn shown(&self) -> (String, bool) {
+        match self {
+            Self::Returned { text, .. } => (text.clone(), false),
+            Self::Failed { error } => (cut(error.to_text()), true),
+            Self::Interrupted => (INTERRUPTED.to_owned(), true),
+        }
+    }
+
     /// True for a call that was refused before its tool was asked: the name, the arguments or the right is missing.
     pub(crate) fn is_unusable(&self) -> bool {
         let before = [Layer::Resolve, Layer::Policy, Layer::Schema];
         matches!(self, Self::Failed { error } if before.contains(&error.layer))
     }
+}
+
+/// A text as far as the model is shown it.
+pub(super) fn cut(text: String) -> String {
+    if text.len() <= RESULT_BYTES {
+        return text;
+    }
+    let end = text.floor_char_boundary(RESULT_BYTES);
+    format!("{}\n[cut: the first {end} of {} bytes are shown]", &text[..end], text.len())
 }
 
 /// Place of a call: iteration, turn and call, each from 0.
@@ -162,6 +181,64 @@ pub(crate) enum ExecutionEnd {
     Failed { error: Box<ToolError> },
     /// Somebody cancelled it.
     Cancelled,
+}
+
+/// Consequence of a state that nobody has to be asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Conclusion {
+    /// The execution is over.
+    Ends(ExecutionEnd),
+    /// The iteration failed.
+    Fails(ToolError),
+}
+
+/// Text that was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContextText {
+    pub(crate) text: String,
+    /// Size of what was read of, as far as it was looked at.
+    pub(crate) size_bytes: u64,
+    /// True if there is more than the bounds allow.
+    pub(crate) cut: bool,
+}
+
+/// Answer that a model gave to a program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RelayedTurn {
+    /// Hash of the request.
+    pub(crate) request: String,
+    /// Provider and model that answered.
+    pub(crate) model: String,
+    pub(crate) provider_kind: String,
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cost_micro_usd: Option<u64>,
+}
+
+/// An answer as it was sent, to be sent again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptAnswer {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) body: String,
+}
+
+/// Workspaces of an execution behind its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptWorkspaces {
+    /// Those that are kept for a while.
+    #[serde(default, rename = "workspaces", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kept: Vec<KeptWorkspace>,
+    /// Why nothing was decided on one, which stays until somebody removes it.
+    #[serde(default, rename = "workspace_error", skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Box<ToolError>>,
+}
+
+/// Workspace that is kept, and when it is destroyed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptWorkspace {
+    pub(crate) workspace_id: WorkspaceId,
+    pub(crate) ends_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -306,6 +383,11 @@ pub(crate) enum Record {
 }
 
 impl Record {
+    /// Record of now about a fork, a rewind or a checkpoint.
+    pub(crate) fn fork(about: ForkRecord) -> Self {
+        Self::Fork { about: Box::new(about), at: Utc::now() }
+    }
+
     pub(crate) fn at(&self) -> DateTime<Utc> {
         match self {
             Self::Begun(begun) => begun.at,

@@ -3,34 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use hivekeep_kernel::{Layer, ToolError};
-use serde::{Deserialize, Serialize};
 
 use super::{
     account::{BudgetAmounts, ExecutionAccount},
     state::{ExecutionState, Record},
 };
 use crate::codes;
-
-/// Answer that a model gave to a program.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RelayedTurn {
-    /// Hash of the request.
-    pub(crate) request: String,
-    /// Provider and model that answered.
-    pub(crate) model: String,
-    pub(crate) provider_kind: String,
-    pub(crate) input_tokens: u64,
-    pub(crate) output_tokens: u64,
-    pub(crate) cost_micro_usd: Option<u64>,
-}
-
-/// An answer as it was sent, to be sent again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct KeptAnswer {
-    pub(crate) status: u16,
-    pub(crate) content_type: String,
-    pub(crate) body: String,
-}
 
 /// Fate of a request, the last time that it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

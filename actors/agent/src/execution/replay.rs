@@ -1,35 +1,23 @@
 //! Replay of an execution: its plan carried out again over the recorded answers and results, up to the first request
 //! that is another one now. Nothing is called.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use hivekeep_kernel::ToolError;
-use hivekeep_ports::{ChildTool, ModelMessage, ModelRequest};
+use hivekeep_ports::ChildTool;
 use hivekeep_runtime::log::Sourced as _;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::{
+    digest::RequestDigest,
     forks::ForkRecord,
     plan::ExecutionPlan,
     state::{ExecutionState, Record},
     turn::request,
 };
 
-/// Bytes of a hash that are kept.
-const BYTES: usize = 12;
 /// Bytes of a text that is shown.
 const SHOWN: usize = 400;
-
-/// Hashes of the parts of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RequestDigest {
-    conversation: String,
-    tools: String,
-    parameters: String,
-}
 
 /// A request that is another one now.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,64 +32,12 @@ pub(crate) struct RequestDifference {
 
 /// Outcome of a replay.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayOutcome {
     /// Requests that are the same.
     pub(crate) same: usize,
     /// Requests without hashes, which were recorded by an older daemon.
     pub(crate) unknown: usize,
     pub(crate) difference: Option<RequestDifference>,
-}
-
-impl RequestDigest {
-    pub(super) fn of(request: &ModelRequest) -> Self {
-        let message = |message: &ModelMessage| match message {
-            ModelMessage::User(text) => json!(["user", text]),
-            ModelMessage::Assistant { text, calls } => {
-                let calls = calls.iter().map(|it| json!([it.id, it.name, it.arguments]));
-                json!(["assistant", text, calls.collect::<Value>()])
-            }
-            ModelMessage::ToolResult { call, content, is_error } => {
-                json!(["result", call.id, content, is_error])
-            }
-        };
-        let tools =
-            request.tools.iter().map(|it| json!([it.name, it.description, it.input_schema]));
-        let ModelRequest { model, system, schema, temperature, max_output_tokens, stop, .. } =
-            request;
-        Self {
-            conversation: hash(request.messages.iter().map(message)),
-            tools: hash(tools),
-            parameters: hash([json!([
-                model,
-                system,
-                schema,
-                temperature,
-                max_output_tokens,
-                stop
-            ])]),
-        }
-    }
-
-    fn difference(&self, now: &Self) -> Option<&'static str> {
-        let parts = [
-            ("conversation", &self.conversation, &now.conversation),
-            ("tools", &self.tools, &now.tools),
-            ("parameters", &self.parameters, &now.parameters),
-        ];
-        parts.into_iter().find(|(_, was, is)| was != is).map(|(what, ..)| what)
-    }
-}
-
-fn hash(values: impl IntoIterator<Item = Value>) -> String {
-    let mut hash = Sha256::new();
-    for value in values {
-        hash.update(value.to_string());
-        hash.update([0]);
-    }
-    hash.finalize().iter().take(BYTES).fold(String::new(), |mut hex, byte| {
-        let _never_fails = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 /// Carries a plan, by default that of the first record, out over records, with the tools that its session would be
@@ -113,15 +49,15 @@ pub(crate) fn replay(
     records: &[Record],
     plan: Option<ExecutionPlan>,
     tools: &[ChildTool],
-) -> Result<Replay, ToolError> {
+) -> Result<ReplayOutcome, ToolError> {
     let mut state = ExecutionState::of(records.get(..1).unwrap_or_default())?;
     if let Some(plan) = plan {
         Arc::make_mut(&mut state.begun).plan = plan;
     }
     let inherits = |record: &Record| matches!(record, Record::Fork { about, .. } if matches!(**about, ForkRecord::Inherited(_)));
-    // What was asked for by the source of a fork is a matter of the source.
+    // Requests of the source of a fork are a matter of the source.
     let own = records.iter().position(inherits).unwrap_or(0);
-    let mut replay = Replay::default();
+    let mut replay = ReplayOutcome::default();
     for (at, record) in records.iter().enumerate().skip(1) {
         match record {
             Record::Prompted { iteration, text, .. } if at > own => {

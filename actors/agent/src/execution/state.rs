@@ -9,10 +9,15 @@
 //! A turn is kept whole or not at all, and the result of a call by its iteration, its turn and its place in the
 //! turn. No record repeats the conversation: [`ExecutionState`] has it in pieces.
 
+mod compaction;
+mod context;
+mod forks;
+mod steps;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ErrorCode, ExecutionId, Layer, SessionId, ToolError, User, WorkspaceId};
+use hivekeep_kernel::{ErrorCode, ExecutionId, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_manifest::common::JsonObject;
 use hivekeep_runtime::{
     log::Sourced,
@@ -20,21 +25,23 @@ use hivekeep_runtime::{
     saga::SagaState,
 };
 
+use compaction::CompactionState;
+use context::ContextProgress;
+use forks::ForkState;
+pub(crate) use forks::KeptCheckpoint;
+
 pub(crate) use super::records::{
     AskedCall, CallEnd, CallKey, CalledTool, ExecutionBegun, ExecutionEnd, Record, TurnAnswer,
     TurnStop,
 };
-pub(crate) use super::relayed::{KeptAnswer, RelayedRequests, RelayedTurn};
+pub(crate) use super::records::{Conclusion, KeptAnswer, RelayedTurn};
+pub(crate) use super::relayed::RelayedRequests;
 use super::{
-    ExecutionStep,
     account::{BudgetAmounts, BudgetKind, ExecutionAccount},
     acp::AcpState,
-    compaction::CompactionState,
-    context::ContextProgress,
     events,
-    forks::ForkState,
     judging::JudgingState,
-    program::ProgramEnd,
+    program_end::ProgramEnd,
     validation::ValidationPlan,
 };
 use crate::codes;
@@ -45,8 +52,6 @@ pub(crate) const HELD: &str = "executions";
 const PIECE_BYTES: usize = 256 * 1024;
 /// Bytes of an intent that are kept of an execution that is over.
 const SUMMARY_BYTES: usize = 1024;
-/// Turns in a row of nothing but calls that cannot be made, after which an iteration fails.
-const MOST_UNUSABLE_TURNS: usize = 3;
 
 /// A turn: the model's answer, and what came of its calls so far.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,15 +130,6 @@ pub(crate) struct ExecutionState {
     pub(crate) last_at: DateTime<Utc>,
 }
 
-/// Consequence of a state that nobody has to be asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Conclusion {
-    /// The execution is over.
-    Ends(ExecutionEnd),
-    /// The iteration failed.
-    Fails(ToolError),
-}
-
 impl ExecutionState {
     /// Iteration that goes on.
     pub(crate) fn iteration(&self) -> Option<&Arc<Iteration>> {
@@ -153,85 +149,6 @@ impl ExecutionState {
         let (iteration, turn, call) = key;
         let turn = self.iterations.get(iteration)?.turns.get(turn)?;
         Some((turn.answer.calls.get(call)?, turn.results.get(call)?.as_ref()))
-    }
-
-    /// Steps that can be taken now.
-    pub(crate) fn due(&self) -> Vec<ExecutionStep> {
-        let forsaken = self.forsaken();
-        if !forsaken.is_empty() {
-            return forsaken;
-        }
-        if self.end.is_some() {
-            let open = self.child.is_some() && !self.closed;
-            return match open {
-                _ if self.has_to_inform() => vec![ExecutionStep::Inform],
-                true => vec![ExecutionStep::Close],
-                false => Vec::new(),
-            };
-        }
-        if self.child.is_none() {
-            return vec![ExecutionStep::Open];
-        }
-        let placed = self.workspace.is_some() || self.begun.plan.machine.is_none();
-        if !placed || self.inherited_machine().is_some() {
-            return vec![ExecutionStep::Place];
-        }
-        if self.context_to_read().is_some() {
-            return vec![ExecutionStep::Read];
-        }
-        if self.forks.rewinding().is_some() {
-            return vec![ExecutionStep::Rewind];
-        }
-        if self.runs_program() {
-            return vec![ExecutionStep::Program];
-        }
-        if self.account.waiting().is_some() {
-            return Vec::new();
-        }
-        if self.awaits_message() {
-            return Vec::new();
-        }
-        if self.calls_to_admit().is_some() {
-            return vec![ExecutionStep::Admit];
-        }
-        if self.is_between_messages() {
-            return vec![ExecutionStep::Prompt];
-        }
-        let Some(iteration) = self.iteration() else { return vec![ExecutionStep::Prompt] };
-        let calls = self.calls_due(iteration);
-        match self.conclusion() {
-            _ if !calls.is_empty() => calls,
-            Some(last) => self.output_steps(&last).unwrap_or_else(|| vec![ExecutionStep::Conclude]),
-            None if self.checkpoint_due().is_some() => vec![ExecutionStep::Checkpoint],
-            None if self.compaction_due().is_some() => vec![ExecutionStep::Compact],
-            None => vec![ExecutionStep::Turn],
-        }
-    }
-
-    /// Whether a program is to run, or runs. It listens on while it waits for more budget.
-    fn runs_program(&self) -> bool {
-        let runs = self.iteration().is_some_and(|iteration| iteration.program.is_none());
-        self.begun.plan.program.is_some() && self.end.is_none() && runs
-    }
-
-    /// Steps of the call of a program that runs.
-    pub(crate) fn program_steps(&self) -> Vec<ExecutionStep> {
-        let waits = self.account.waiting().is_some() || !self.runs_program();
-        let Some(iteration) = self.iteration().filter(|_| !waits) else { return Vec::new() };
-        match self.calls_due(iteration) {
-            due if !due.is_empty() && self.calls_to_admit().is_some() => vec![ExecutionStep::Admit],
-            due => due,
-        }
-    }
-
-    /// Steps of the last turn's calls; none of those that a program did not wait for.
-    fn calls_due(&self, iteration: &Iteration) -> Vec<ExecutionStep> {
-        if iteration.program.is_some() {
-            return Vec::new();
-        }
-        let at = (self.iterations.len() - 1, iteration.turns.len().saturating_sub(1));
-        let calls = iteration.turns.last().map(Turn::due).unwrap_or_default();
-        calls.into_iter().flat_map(|call| self.call_steps((at.0, at.1, call))).collect()
     }
 
     /// Whether there is a parent, or a child that is not over, that does not know of the end.
@@ -279,80 +196,6 @@ impl ExecutionState {
         self.begun.counts_calls || self.account.budget.get(BudgetKind::ToolCalls).is_some()
     }
 
-    /// Last turn with the number of its calls, if they are bounded and not set aside yet.
-    pub(crate) fn calls_to_admit(&self) -> Option<(usize, usize, u64)> {
-        let iteration =
-            self.iteration().filter(|it| self.counts_calls() && it.program.is_none())?;
-        let turn = iteration.turns.last()?;
-        let (iteration, next) = self.next_turn();
-        let calls = turn.answer.calls.len() as u64;
-        let place = (iteration, next - 1);
-        (calls > 0 && !self.account.admits(place)).then_some((place.0, place.1, calls))
-    }
-
-    /// Consequence of the last turn when all of its calls have ended; `None` for another turn.
-    pub(crate) fn conclusion(&self) -> Option<Conclusion> {
-        if self.forks.rewinding().is_some() {
-            return None;
-        }
-        let (iteration, limits) = (self.iteration()?, &self.begun.plan.limits);
-        if let Some(program) = &self.begun.plan.program {
-            let any_status = self.begun.plan.validation.reads_exit_code();
-            let taken = iteration.program.as_ref()?.conclusion(&program.name, any_status);
-            return Some(match taken {
-                Conclusion::Ends(_) => self.rejected_output().unwrap_or(taken),
-                failed @ Conclusion::Fails(_) => failed,
-            });
-        }
-        if let Some(error) = self.compaction_failure() {
-            return Some(Conclusion::Fails(error));
-        }
-        let last = iteration.turns.last()?;
-        let fails = |code, message: String, next: &str| {
-            Some(Conclusion::Fails(ToolError::new(Layer::Actor, code, message).next(next)))
-        };
-        if last.answer.stop == TurnStop::Refused {
-            let message = format!("{} withheld its answer", last.answer.model);
-            return fails(codes::MODEL_REFUSED, message, "read what it said, and ask otherwise");
-        }
-        // A message that came meanwhile is read before the end.
-        let goes_on = last.answer.stop == TurnStop::Done && self.account.has_unread();
-        if last.answer.calls.is_empty() && !goes_on {
-            return match last.answer.stop {
-                TurnStop::CutShort => {
-                    let message = format!("the answer of {} was cut short", last.answer.model);
-                    let next = "raise `max_output_tokens` of the model, or ask for less";
-                    fails(codes::ANSWER_CUT_SHORT, message, next)
-                }
-                _ => {
-                    let output = last.answer.text.clone();
-                    let taken = Conclusion::Ends(ExecutionEnd::Completed { output });
-                    Some(self.rejected_output().unwrap_or(taken))
-                }
-            };
-        }
-        if self.tokens >= limits.tokens {
-            let message =
-                format!("{} tokens were used, {} are allowed", self.tokens, limits.tokens);
-            let error = ToolError::new(Layer::Quota, codes::TOKENS_EXHAUSTED, message)
-                .next("ask for less, or have the operator raise `agent.max_tokens`");
-            return Some(Conclusion::Ends(ExecutionEnd::Failed { error: Box::new(error) }));
-        }
-        let unusable = iteration.turns.iter().rev().take_while(|turn| turn.is_unusable()).count();
-        if unusable >= MOST_UNUSABLE_TURNS {
-            let message = format!("the model asked {unusable} times for calls that cannot be made");
-            let next =
-                "aegis.task.logs shows them: give the agent the tools, or mend its instruction";
-            return fails(codes::CALLS_UNUSABLE, message, next);
-        }
-        if iteration.turns.len() >= limits.turns {
-            let message = format!("{} turns were not enough", limits.turns);
-            let next = "ask for less, or have the operator raise `agent.max_turns`";
-            return fails(codes::TURNS_EXHAUSTED, message, next);
-        }
-        None
-    }
-
     /// Iteration that goes on, to be changed.
     pub(super) fn current(&mut self) -> Option<(usize, &mut Iteration)> {
         let at = self.iterations.len().checked_sub(1)?;
@@ -381,6 +224,22 @@ impl ExecutionState {
         Some(())
     }
 
+    /// Counts what an answer used.
+    fn count(&mut self, answer: &TurnAnswer) {
+        let tokens = answer.input_tokens.saturating_add(answer.output_tokens);
+        let used = BudgetAmounts::turn(tokens, answer.cost_micro_usd);
+        Arc::make_mut(&mut self.account).answered(&used, answer.messages_read);
+        self.tokens = self.tokens.saturating_add(tokens);
+    }
+
+    /// Adds a turn; `None` where it is not the next one.
+    fn turn(&mut self, iteration: usize, turn: usize, answer: TurnAnswer) -> Option<()> {
+        let (current, now) = self.current()?;
+        let results = vec![None; answer.calls.len()];
+        let next = current == iteration && now.turns.len() == turn;
+        next.then(|| now.turns.push(Turn { answer: Arc::new(answer), results }))
+    }
+
     /// Follows a record; `None` for one that cannot be, which changes nothing.
     fn follow(&mut self, record: &Record) -> Option<()> {
         let over = self.end.is_some();
@@ -392,15 +251,8 @@ impl ExecutionState {
                 self.begin_iteration(*iteration, text, *at)?;
             }
             Record::Answered { iteration, turn, answer, .. } => {
-                let (current, now) = self.current()?;
-                let next = current == *iteration && now.turns.len() == *turn;
-                let results = vec![None; answer.calls.len()];
-                let kept = Arc::new((**answer).clone());
-                next.then(|| now.turns.push(Turn { answer: kept, results }))?;
-                let tokens = answer.input_tokens.saturating_add(answer.output_tokens);
-                let used = BudgetAmounts::turn(tokens, answer.cost_micro_usd);
-                Arc::make_mut(&mut self.account).answered(&used, answer.messages_read);
-                self.tokens = self.tokens.saturating_add(tokens);
+                self.turn(*iteration, *turn, (**answer).clone())?;
+                self.count(answer);
                 self.said = Some(answer.text.as_str().into());
             }
             Record::Compacted { before, from, answer, .. } => {
@@ -412,10 +264,7 @@ impl ExecutionState {
                 place.is_none().then(|| *place = Some(Arc::new(result.clone())))?;
             }
             Record::ProgramCalls { iteration, turn, call, .. } => {
-                let (current, now) = self.current()?;
-                let next = current == *iteration && now.turns.len() == *turn;
-                let answer = Arc::new(TurnAnswer::of_program((**call).clone()));
-                next.then(|| now.turns.push(Turn { answer, results: vec![None] }))?;
+                self.turn(*iteration, *turn, TurnAnswer::of_program((**call).clone()))?;
             }
             Record::ModelAsked { .. }
             | Record::ModelAnswered { .. }

@@ -15,11 +15,10 @@ use tokio::time::Instant;
 use super::{
     ExecutionSaga,
     account::BudgetAmounts,
-    call::shown,
-    compaction::TurnKey,
+    digest::RequestDigest,
+    forks::TurnKey,
     repeated,
-    replay::RequestDigest,
-    state::{AskedCall, CalledTool, ExecutionState, Record, TurnAnswer, TurnStop},
+    state::{AskedCall, CallEnd, CalledTool, ExecutionState, Record, TurnAnswer, TurnStop},
 };
 
 /// Most calls of one answer; those behind them are dropped.
@@ -211,7 +210,7 @@ pub(super) fn conversation(state: &ExecutionState, end: Option<TurnKey>) -> Vec<
             let results = calls.into_iter().zip(&turn.results);
             messages.extend(results.map(|(call, result)| {
                 let stopped = || (STOPPED.to_owned(), true);
-                let (content, is_error) = result.as_deref().map_or_else(stopped, shown);
+                let (content, is_error) = result.as_deref().map_or_else(stopped, CallEnd::shown);
                 ModelMessage::ToolResult { call, content, is_error }
             }));
         }

@@ -12,7 +12,6 @@ use super::{Gateway, Utc};
 use crate::{
     codes,
     execution::{
-        call::shown,
         state::{AskedCall, CallKey, ExecutionState, Record},
         turn::called_tool,
     },
@@ -104,7 +103,7 @@ impl Gateway {
                 let content = json!([{ "type": "text", "text": text }]);
                 Ok(json!({ "content": content, "isError": is_error }))
             }
-            other => Err((NO_METHOD, format!("`{other:.100}` is no method of this server"))),
+            other => Err((NO_METHOD, format!("`{other:.100}` is not a method of this server"))),
         }
     }
 
@@ -123,7 +122,7 @@ impl Gateway {
         let _one_at_a_time = self.calls.acquire().await;
         let mut news = self.records.watch();
         if self.records.view(|view| find(&view.state, &id).is_none()) {
-            // One that its program did not wait for.
+            // A call before it that its program did not wait for.
             let _always: bool = news.wait_for(|view| !is_calling(&view.state)).await.is_ok();
             let tool = called_tool(&name, &self.shared.children.tools(self.terms.child)?);
             let arguments = if arguments.is_null() { json!({}) } else { arguments };
@@ -145,7 +144,7 @@ impl Gateway {
         let _always: bool = news.wait_for(|view| ended(&view.state)).await.is_ok();
         let state = self.records.state();
         let end = state.call(key).and_then(|(_, end)| end).ok_or_else(gone)?;
-        Ok(shown(end))
+        Ok(end.shown())
     }
 }
 

@@ -130,8 +130,10 @@ fn stopped(
     at: DateTime<Utc>,
 ) -> Result<Option<Record>, ToolError> {
     if state.begun.plan.chat.is_none() {
-        return Err(ToolError::invalid("it is no chat, so there is no next message to wait for")
-            .next("aegis.task.cancel ends it"));
+        return Err(ToolError::invalid(
+            "it is not a chat, so there is no next message to wait for",
+        )
+        .next("aegis.task.cancel ends it"));
     }
     Ok(state.answers().then_some(Record::Stopped { by, at }))
 }

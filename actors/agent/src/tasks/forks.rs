@@ -16,9 +16,9 @@ use crate::{
     codes,
     execution::{
         account::{AccountChange, ExecutionMessage},
-        forks::{ForkOrigin, ForkRecord, KeptCheckpoint, RewoundMachine, TurnPlace},
+        forks::{ForkOrigin, ForkRecord, RewoundMachine, TurnPlace},
         history::{cut, history, is_message, last_place},
-        state::{ExecutionBegun, ExecutionState, Record},
+        state::{ExecutionBegun, ExecutionState, KeptCheckpoint, Record},
     },
     tools::AgentService,
 };
@@ -158,7 +158,7 @@ impl AgentService {
         }
         let (place, records) = at.find(&history)?;
         let (source, copies) = (whole.begun.id, &history[..records]);
-        // What every fork would be refused for is told before anything is made.
+        // A refusal of every fork is told before anything is made.
         let origin = ForkOrigin { source, place, machine: None };
         let varied = |nth: usize| variations.get(nth).cloned().unwrap_or_default();
         let begun = (0..count).map(|nth| self.forked(&cx, &whole, copies, &origin, varied(nth)));
@@ -168,7 +168,7 @@ impl AgentService {
         let mut execution_ids = Vec::new();
         for (first, said) in begun {
             let id = first.id;
-            let more = copies.iter().cloned().chain([inherited.clone().now()]).chain(said);
+            let more = copies.iter().cloned().chain([Record::fork(inherited.clone())]).chain(said);
             match self.begin(first, more.collect()).await {
                 Ok(()) => execution_ids.push(id),
                 Err(error) if execution_ids.is_empty() => return Err(error),
@@ -204,7 +204,7 @@ impl AgentService {
                     .retryable());
             }
             let asked = ForkRecord::RewindAsked { to: place, messages, by };
-            Ok(said.into_iter().fold(Decision::record(asked.now()), Decision::and))
+            Ok(said.into_iter().fold(Decision::record(Record::fork(asked)), Decision::and))
         };
         let told = self.runs.tell(caller, &execution_id, decide).await;
         told.map_err(|error| match error.is(hivekeep_kernel::codes::RUN_OVER) {
@@ -274,7 +274,8 @@ impl AgentService {
         let said = instruction.map(|text| said(text, by)).transpose()?;
         let begins = std::iter::once(Record::Begun(Box::new(first.clone())));
         let all = begins.chain(copies.iter().cloned());
-        let all = all.chain([ForkRecord::Inherited(origin.clone()).now()]).chain(said.clone());
+        let all =
+            all.chain([Record::fork(ForkRecord::Inherited(origin.clone()))]).chain(said.clone());
         let state = ExecutionState::of(&all.collect::<Vec<_>>())?;
         let rests = state.begun.plan.chat.is_some();
         match state.conclusion().filter(|_| !rests) {
@@ -308,7 +309,7 @@ impl AgentService {
                 let name = state.snapshot_name(place);
                 match self.machines.save(state, &machine, name).await {
                     Ok(kept) => Ok(Some(kept)),
-                    // It is being stopped.
+                    // The machine is being stopped.
                     Err(error) if error.retryable => Err(error),
                     Err(error) => missing(
                         &format!("cannot be kept: {}: {}", error.code, error.message),

@@ -11,7 +11,7 @@ use super::{Answer, forks::not_a_program};
 use crate::{
     execution::{
         plan::{ExecutionPlan, ExecutionRequest},
-        replay::{Replay, RequestDifference, replay},
+        replay::{ReplayOutcome, RequestDifference, replay},
         state::ExecutionState,
     },
     tools::AgentService,
@@ -80,7 +80,7 @@ impl AgentService {
         let plan = planned.as_ref().unwrap_or(recorded);
         let session = ChildSession {
             parent: cx.session,
-            // Of its own: one before it may have had other tools.
+            // A name of its own: a session before it may have had other tools.
             name: format!("replay-{}", ExecutionId::new()),
             agent: Some(plan.agent.clone()),
             context: plan.security_context.clone(),
@@ -90,7 +90,7 @@ impl AgentService {
         let session = self.shared.children.open(session).await?;
         let tools = self.shared.children.tools(session);
         self.shared.children.end(session).await?;
-        let Replay { same, unknown, difference } = replay(&records, planned, &tools?)?;
+        let ReplayOutcome { same, unknown, difference } = replay(&records, planned, &tools?)?;
         let differs = |RequestDifference { turn, what, texts }| {
             let (recorded, now) = texts.unzip();
             ReplayDifference { iteration: turn.0 + 1, turn: turn.1 + 1, what, recorded, now }

@@ -102,7 +102,7 @@ fn ask(port: u16, number: &str, message: &[u8]) -> io::Result<Vec<u8>> {
     let status = head.split(|byte| *byte == b' ').nth(1);
     match status {
         Some(b"202") => Ok(Vec::new()),
-        // One that was cut is no JSON.
+        // An answer that was cut is not JSON.
         Some(b"200") if serde_json::from_slice::<IgnoredAny>(body).is_ok() => Ok(body.to_vec()),
         _ => Err(broken()),
     }

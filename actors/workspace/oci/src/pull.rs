@@ -270,7 +270,8 @@ fn name_for(request: &PullRequest) -> OciResult<PulledName> {
     match ImageName::named(&text)? {
         ImageName::Pulled(name) if request.name.is_none() || name.is_given() => Ok(name),
         ImageName::Pulled(_) => {
-            let reason = "a name has letters, digits, `.`, `_`, `-`, and `/` behind what is no registry";
+            let reason =
+                "a name has letters, digits, `.`, `_`, `-`, and `/` behind what is not a registry";
             Err(no(&text, reason))
         }
         _ => Err(no(&text, "it is the name of an image that is built here")),

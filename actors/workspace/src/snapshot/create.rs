@@ -125,7 +125,7 @@ fn may_snapshot(state: &Workspace, name: &str, include_memory: bool) -> Result<(
     if let Some(taken) = state.ledger.snapshots.find(name) {
         return Err(ToolError::new(
             Layer::Actor,
-            codes::SNAPSHOT_EXISTS,
+            hivekeep_kernel::codes::SNAPSHOT_EXISTS,
             format!("a snapshot `{name}` exists"),
         )
         .next("choose another name, or delete that one first")
@@ -135,7 +135,7 @@ fn may_snapshot(state: &Workspace, name: &str, include_memory: bool) -> Result<(
     if state.ledger.snapshots.len() >= most {
         return Err(ToolError::new(
             Layer::Quota,
-            codes::TOO_MANY_SNAPSHOTS,
+            hivekeep_kernel::codes::TOO_MANY_SNAPSHOTS,
             format!("the workspace has its {most} snapshots"),
         )
         .next("delete some, or raise workspace.max_snapshots_per_workspace")

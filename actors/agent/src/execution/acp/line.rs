@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::AcpBreak;
 use crate::{
     acp::{
-        frames::{Frame, MAX_FRAME_BYTES},
+        frames::{MAX_FRAME_BYTES, RpcFrame},
         schema::{RequestId, Response},
     },
     codes,
@@ -34,7 +34,7 @@ const MAX_JUNK: usize = 100;
 pub(super) struct AcpFrame {
     pub(super) from: u64,
     pub(super) to: u64,
-    pub(super) frame: Frame,
+    pub(super) frame: RpcFrame,
 }
 
 /// See the module.
@@ -82,11 +82,11 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
             if length > MAX_FRAME_BYTES {
                 return Err(AcpBreak::protocol("a line is longer than 1 MiB"));
             }
-            match Frame::read(&line) {
+            match RpcFrame::read(&line) {
                 Ok(frame) => return Ok(AcpFrame { from, to: self.at, frame }),
                 Err(_) if line.trim_ascii().is_empty() => {}
                 Err(_) if self.junk < MAX_JUNK => self.junk += 1,
-                Err(_) => return Err(AcpBreak::protocol("its output is no frames")),
+                Err(_) => return Err(AcpBreak::protocol("its output is not made of frames")),
             }
         }
     }
@@ -140,7 +140,7 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
     }
 
     /// Writes a frame whole. What fails may have written a part of it.
-    pub(super) async fn send(&self, frame: &Frame) -> Result<(), AcpBreak> {
+    pub(super) async fn send(&self, frame: &RpcFrame) -> Result<(), AcpBreak> {
         let (line, until) = (frame.line(), Instant::now() + PATIENCE);
         let mut rest = &line[..];
         while !rest.is_empty() {
@@ -168,10 +168,10 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
         params: impl Serialize,
         limit: Duration,
     ) -> Result<Value, AcpBreak> {
-        self.send(&Frame::request(id, method, params)).await?;
+        self.send(&RpcFrame::request(id, method, params)).await?;
         let answer = async {
             loop {
-                if let Frame::Response(response) = self.next().await?.frame
+                if let RpcFrame::Response(response) = self.next().await?.frame
                     && let Some(answer) = answer_to(id, response, method)
                 {
                     return answer;

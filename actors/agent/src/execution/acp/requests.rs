@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::terminals;
+use super::tools;
 use crate::{
     acp::{
-        frames::{Frame, params},
+        frames::{RpcFrame, params},
         schema::{
             CLIENT_METHOD_NAMES, ClientCapabilities, Error, FileSystemCapabilities,
             PermissionOption, PermissionOptionKind, ReadTextFileRequest, ReadTextFileResponse,
@@ -20,11 +20,8 @@ use crate::{
         },
     },
     execution::{ExecutionSaga, state::ExecutionState},
-    permit,
 };
 
-/// Tools that requests for permission and for files become.
-const TOOLS: [&str; 3] = [permit::NAME, "fs.read", "fs.write"];
 /// Folder of a machine that paths of the tools begin at.
 const ROOT: &str = "/workspace";
 /// Most bytes of a file that is read whole.
@@ -34,7 +31,7 @@ const SHOWN: usize = 2_000;
 
 /// Answer to a request, and why it says no.
 pub(super) struct AcpAnswer {
-    pub(super) frame: Frame,
+    pub(super) frame: RpcFrame,
     pub(super) error: Option<String>,
 }
 
@@ -46,18 +43,13 @@ pub(super) fn about(request: &Request<Value>) -> String {
     about.chars().take(SHOWN).collect()
 }
 
-/// Tools that the requests of a program become.
-pub(crate) fn tools() -> impl Iterator<Item = &'static str> {
-    TOOLS.into_iter().chain(terminals::TOOLS)
-}
-
 /// Requests that become tools which the session has.
 pub(super) fn offered(state: &ExecutionState) -> ClientCapabilities {
     let has = |tool: &str| state.begun.plan.tools.contains(tool);
     let files = FileSystemCapabilities::new()
-        .read_text_file(has("fs.read"))
-        .write_text_file(has("fs.write"));
-    ClientCapabilities::new().fs(files).terminal(terminals::TOOLS.into_iter().all(has))
+        .read_text_file(has(tools::READ))
+        .write_text_file(has(tools::WRITE));
+    ClientCapabilities::new().fs(files).terminal(tools::TERMINALS.into_iter().all(has))
 }
 
 impl ExecutionSaga {
@@ -78,7 +70,7 @@ impl ExecutionSaga {
                     Err(error) => (Err(error), None),
                 };
                 let error = error.or_else(|| answer.as_ref().err().map(ToString::to_string));
-                return AcpAnswer { frame: Frame::answer(id, answer), error };
+                return AcpAnswer { frame: RpcFrame::answer(id, answer), error };
             }
             it if it == names.fs_read_text_file => self.read_file(state, given).await.map(json),
             it if it == names.fs_write_text_file => self.write_file(state, given).await.map(json),
@@ -96,7 +88,7 @@ impl ExecutionSaga {
             other => Err(Error::method_not_found().data(other)),
         };
         let error = answer.as_ref().err().map(ToString::to_string);
-        AcpAnswer { frame: Frame::answer(id, answer), error }
+        AcpAnswer { frame: RpcFrame::answer(id, answer), error }
     }
 
     /// Outcome of a request for permission, and why it is refused. What only reads is allowed.
@@ -118,7 +110,7 @@ impl ExecutionSaga {
                 let args = json!({
                     "kind": kind, "title": text(fields.title.as_deref()), "input": text(input.as_deref()),
                 });
-                self.child_call(state, permit::NAME, args).await.err()
+                self.child_call(state, tools::PERMIT, args).await.err()
             }
         };
         let kinds = match refused {
@@ -144,7 +136,7 @@ impl ExecutionSaga {
     ) -> Result<ReadTextFileResponse, Error> {
         let ReadTextFileRequest { path, line, limit, .. } = params(given)?;
         let args = json!({ "path": below(&path)?, "limit": FILE_BYTES });
-        let read = self.child_call(state, "fs.read", args).await.map_err(refusal)?;
+        let read = self.child_call(state, tools::READ, args).await.map_err(refusal)?;
         if !read["next_offset"].is_null() {
             let why = format!(
                 "the file has more than {FILE_BYTES} bytes: read a part of it by a command"
@@ -167,7 +159,7 @@ impl ExecutionSaga {
     ) -> Result<WriteTextFileResponse, Error> {
         let WriteTextFileRequest { path, content, .. } = params(given)?;
         let args = json!({ "path": below(&path)?, "content": content });
-        self.child_call(state, "fs.write", args).await.map_err(refusal)?;
+        self.child_call(state, tools::WRITE, args).await.map_err(refusal)?;
         Ok(WriteTextFileResponse::new())
     }
 

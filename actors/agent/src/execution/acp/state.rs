@@ -18,15 +18,15 @@ pub(super) const SAYS: &str = "agent_message_chunk";
 pub(crate) enum AcpChange {
     /// Its process runs.
     Started { process: JobId },
-    /// It has a session, which it can load again or not.
+    /// The program has a session, which it can load again or not.
     Session { id: String, loads: bool, read: u64 },
     /// The message is in its input.
     Prompted,
-    /// It told something.
+    /// The program told something.
     Updated { update: Value, read: u64 },
-    /// It wants something.
+    /// The program wants something.
     Asked { method: String, about: String, from: u64, read: u64 },
-    /// It has an answer, which says no where there is an error.
+    /// The request has an answer, which says no where there is an error.
     Answered { from: u64, error: Option<String> },
 }
 

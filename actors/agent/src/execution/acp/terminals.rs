@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::requests::{below, refusal};
+use super::{
+    requests::{below, refusal},
+    tools::TERMINALS,
+};
 use crate::{
     acp::{
         frames::params,
@@ -16,8 +19,6 @@ use crate::{
     execution::{ExecutionSaga, state::ExecutionState},
 };
 
-/// Tools that terminals are.
-pub(super) const TOOLS: [&str; 3] = ["process_start", "process_output", "process_kill"];
 /// Bytes of the end of an output that a program is shown.
 const SHOWN_BYTES: usize = 64 * 1024;
 /// Most bytes of one read, and the number of reads that all that is kept takes.
@@ -49,7 +50,7 @@ impl ExecutionSaga {
         if let Some(cwd) = cwd.filter(|cwd| !cwd.ends_with("workspace")) {
             input["dir"] = json!(below(&cwd)?);
         }
-        let started = self.child_call(state, TOOLS[0], input).await.map_err(refusal)?;
+        let started = self.child_call(state, TERMINALS[0], input).await.map_err(refusal)?;
         let id = started["id"].as_str().unwrap_or_default().to_owned();
         Ok(CreateTerminalResponse::new(id))
     }
@@ -97,7 +98,9 @@ impl ExecutionSaga {
         given: Option<Value>,
     ) -> Result<KillTerminalResponse, Error> {
         let KillTerminalRequest { terminal_id, .. } = params(given)?;
-        self.child_call(state, TOOLS[2], json!({ "id": *terminal_id.0 })).await.map_err(refusal)?;
+        self.child_call(state, TERMINALS[2], json!({ "id": *terminal_id.0 }))
+            .await
+            .map_err(refusal)?;
         Ok(KillTerminalResponse::new())
     }
 
@@ -108,7 +111,9 @@ impl ExecutionSaga {
         given: Option<Value>,
     ) -> Result<ReleaseTerminalResponse, Error> {
         let ReleaseTerminalRequest { terminal_id, .. } = params(given)?;
-        self.child_call(state, TOOLS[2], json!({ "id": *terminal_id.0 })).await.map_err(refusal)?;
+        self.child_call(state, TERMINALS[2], json!({ "id": *terminal_id.0 }))
+            .await
+            .map_err(refusal)?;
         Ok(ReleaseTerminalResponse::new())
     }
 
@@ -121,7 +126,7 @@ impl ExecutionSaga {
     ) -> Result<Value, Error> {
         let input = json!({ "id": id, "stdout_from": stdout_from, "stderr_from": stderr_from,
             "max_bytes": READ_BYTES, "wait_secs": wait_secs });
-        self.child_call(state, TOOLS[1], input).await.map_err(refusal)
+        self.child_call(state, TERMINALS[1], input).await.map_err(refusal)
     }
 }
 
