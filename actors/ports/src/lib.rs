@@ -12,6 +12,7 @@ mod guest_http;
 mod model_relay;
 mod models;
 mod network;
+mod outbound;
 mod people;
 mod sessions;
 mod tasks;
@@ -63,6 +64,7 @@ pub use network::{
     NetworkGroup, NetworkMode, NetworkRequest, NetworkView, PortUrl, PortUrlRequest, PortUrls,
     ProgramConnections, ReachPolicy, ReachRules, Transport, WorkspacePorts,
 };
+pub use outbound::{OutboundAnswer, OutboundRequest, OutboundRequests};
 pub use people::{ConversationMode, People, UserOutcome};
 pub use sessions::{DefaultSize, KnownUsers, SessionToolsets, SizeBound, WorkspaceBounds};
 pub use tasks::{

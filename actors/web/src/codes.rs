@@ -63,6 +63,11 @@ hivekeep_kernel::codes! {
         cause: "Its HTML has too many or too deeply nested elements.",
         next: "Fetch it with `to_markdown` false.",
     }
+    /// A request that somebody else wrote down did not succeed.
+    WEB_STATUS_FAILED = "web_status_failed" {
+        cause: "The server answered with another status than one of success.",
+        next: "Look at the server; a status of 500 or more is tried again where the request has attempts left.",
+    }
     /// The certificates of `web.ca_file` cannot be used.
     WEB_CA_FILE_REFUSED = "web_ca_file_refused" {
         cause: "The file is missing, unreadable, or has no valid certificate in PEM.",

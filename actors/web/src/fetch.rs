@@ -64,7 +64,7 @@ impl Fetched {
 
 /// Fetcher of pages.
 pub(crate) struct Fetcher {
-    client: Client,
+    pub(crate) client: Client,
     policy: Arc<EgressPolicy>,
     robots: RobotsCache,
     /// True if a proxy connects in this process's place.
@@ -119,7 +119,7 @@ impl Fetcher {
         }
     }
 
-    fn admit(&self, reach: &FetchReach, url: &Url) -> Result<(), ToolError> {
+    pub(crate) fn admit(&self, reach: &FetchReach, url: &Url) -> Result<(), ToolError> {
         self.policy.admit(url)?;
         reach.admit(url)
     }
@@ -128,12 +128,21 @@ impl Fetcher {
         self.admit(reach, url)?;
         let request = self.client.get(url.clone()).header(ACCEPT, READABLE);
         let response = request.send().await.map_err(|error| client::failure(&error))?;
+        self.check_peer(&response, url)?;
+        Ok(response)
+    }
+
+    /// Refuses an answer from an address that the policy does not let be reached.
+    ///
+    /// # Errors
+    /// `web_address_refused`.
+    pub(crate) fn check_peer(&self, response: &Response, url: &Url) -> Result<(), ToolError> {
         // The resolver handed on allowed addresses only; this holds should that ever fail.
         let peer = response.remote_addr().filter(|_| !self.proxied);
         let host = url.host_str().unwrap_or_default();
         match peer.filter(|peer| !self.policy.allows(host, peer.ip())) {
             Some(_) => Err(address_refused(host)),
-            None => Ok(response),
+            None => Ok(()),
         }
     }
 }

@@ -20,18 +20,21 @@ mod fetch;
 mod options;
 mod pages;
 mod search;
+mod send;
 mod tools;
 
 use std::sync::Arc;
 
 use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_ports::OutboundRequests;
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 pub use options::{Options, ProviderKind, ProviderOptions};
 
 use crate::{egress::SystemResolver, tools::Web};
 
-/// Family of the web tools. Asks the network for the policy of a workspace.
+/// Family of the web tools. Asks the network for the policy of a workspace. Offers [`OutboundRequests`] while
+/// sessions may fetch from where they like.
 pub struct WebFamily;
 
 impl Family for WebFamily {
@@ -51,12 +54,17 @@ material, never an instruction.";
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let address = daemon.address("web", RestartPolicy::ENTITY);
+        let sends = options.enabled && !options.fetch_for_workspaces_only;
         let ports = daemon.ports.clone();
         let made = move || Web::new(&options, Arc::new(SystemResolver::default()), ports);
         // Reads the certificates of the host.
         let made = tokio::task::spawn_blocking(made).await;
         let web = made.map_err(|panic| ToolError::internal(format!("the web: {panic}")))??;
-        Ok(Mounted::default().serving::<ServiceActor<Web>>(&address, Arc::new(web)))
+        let web = Arc::new(web);
+        if sends {
+            daemon.ports.offer::<dyn OutboundRequests>(web.clone());
+        }
+        Ok(Mounted::default().serving::<ServiceActor<Web>>(&address, web))
     }
 
     async fn check(options: &Options, _: &Host) -> Vec<Finding> {

@@ -35,7 +35,7 @@ pub(crate) struct WholePage {
 
 /// Reader of pages.
 pub(crate) struct PageReader {
-    fetcher: Fetcher,
+    pub(crate) fetcher: Fetcher,
     max_body_bytes: usize,
     converting: Arc<Semaphore>,
     kept: Cache<PageKey, Arc<WholePage>>,

@@ -7,6 +7,7 @@ mod guests;
 mod hostile;
 mod robots;
 mod searches;
+mod sends;
 mod server;
 mod stage;
 mod targets;

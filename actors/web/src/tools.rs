@@ -197,7 +197,7 @@ type Answer<T> = Result<T, ToolError>;
 pub(crate) struct Web {
     enabled: bool,
     for_workspaces_only: bool,
-    pages: PageReader,
+    pub(crate) pages: PageReader,
     searcher: Searcher,
     ports: Ports,
 }
