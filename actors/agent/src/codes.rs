@@ -183,6 +183,36 @@ hivekeep_kernel::codes! {
         cause: "`spec.execution.iteration_timeout` or `spec.security.resources.timeout` is over; time without a running daemon does not count.",
         next: "Ask for less, or raise the bound that the message names.",
     }
+    /// A required handler of the output failed.
+    OUTPUT_HANDLER_FAILED = "output_handler_failed" {
+        cause: "`spec.output_handler` is `required`, and its last attempt failed.",
+        next: "`details.cause` has the reason; `aegis.task.logs` has the output and each attempt.",
+    }
+    /// The session may not do what a handler or a receiver of its agent does.
+    HANDLER_DENIED = "handler_denied" {
+        cause: "The policy does not let the session that runs the agent run commands, or fetch from that address.",
+        next: "Have somebody run the agent who may, or deploy it with another handler.",
+    }
+    /// The daemon ended during the call of a handler.
+    HANDLER_INTERRUPTED = "handler_interrupted" {
+        cause: "The tool of `spec.output_handler` does more when it is called twice, so it is not called again.",
+        next: "Look whether the call took effect.",
+    }
+    /// The command of a handler or a receiver did not succeed.
+    HANDLER_COMMAND_FAILED = "handler_command_failed" {
+        cause: "It exited with another status than 0, was ended, or wrote more than 16 KiB.",
+        next: "Mend the command or the script; the message has what it wrote to stderr.",
+    }
+    /// The mail cannot be written so.
+    MAIL_INVALID = "mail_invalid" {
+        cause: "An address of `agent.smtp.from` or of a receiver is not one.",
+        next: "Mend the address that the message names.",
+    }
+    /// The mail was not taken.
+    MAIL_FAILED = "mail_failed" {
+        cause: "The server of `agent.smtp` is not there, or refuses the sender, the receiver or the password.",
+        next: "Look at the server; the message has its answer.",
+    }
     /// There is no such program.
     PROGRAM_UNKNOWN = "program_unknown" {
         cause: "`spec.runtime.program` names a program that this daemon has no description of.",

@@ -14,6 +14,7 @@
 
 pub(crate) mod account;
 pub(crate) mod acp;
+pub(crate) mod after;
 pub(crate) mod budget;
 pub(crate) mod call;
 pub(crate) mod checkpoints;
@@ -23,6 +24,7 @@ pub(crate) mod context;
 mod digest;
 mod events;
 pub(crate) mod forks;
+mod handing;
 pub(crate) mod history;
 mod judge;
 pub(crate) mod judging;
@@ -67,6 +69,8 @@ use state::{CallKey, Conclusion, ExecutionEnd, ExecutionState, Record};
 pub(crate) use step::ExecutionStep;
 use tree::ExecutionTree;
 
+use crate::options::SmtpOptions;
+
 /// Most calls of one turn that run at a time.
 const CALLS_AT_ONCE: usize = 8;
 /// Number of attempts at what is refused for the moment, with longer and longer pauses: half a minute.
@@ -85,6 +89,8 @@ pub(crate) struct ExecutionShared {
     pub(crate) tree: ExecutionTree,
     /// Longest wait for more budget.
     pub(crate) patience: TimeDelta,
+    /// Server for mails.
+    pub(crate) smtp: Option<SmtpOptions>,
     /// All executions, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<ExecutionSaga>>,
     pub(crate) machines: Arc<ExecutionMachines>,
@@ -166,7 +172,7 @@ impl Saga for ExecutionSaga {
     }
 
     /// A turn may be dropped: nothing of an answer is kept that is not whole. So may the making of a machine, which
-    /// is found by its name, and a wait for a judge. A program goes on in its machine.
+    /// is found by its name, and a wait for a judge or a receiver. A program goes on in its machine.
     fn interruptible(step: ExecutionStep) -> bool {
         matches!(
             step,
@@ -176,6 +182,7 @@ impl Saga for ExecutionSaga {
                 | ExecutionStep::Program
                 | ExecutionStep::Place
                 | ExecutionStep::Ask(..)
+                | ExecutionStep::Hand(_)
         )
     }
 
@@ -195,6 +202,7 @@ impl Saga for ExecutionSaga {
             ExecutionStep::Ask(key, judge) => self.ask(key, judge).await,
             ExecutionStep::Weigh(key) => self.weigh(key).await,
             ExecutionStep::Conclude => self.conclude().await,
+            ExecutionStep::Hand(key) => self.unless_rewound(self.hand(key)).await,
             ExecutionStep::Inform => self.inform().await,
             ExecutionStep::Close => self.close().await,
         }
@@ -211,7 +219,10 @@ impl ExecutionSaga {
             name: state.begun.id.to_string(),
             agent: Some(plan.agent.clone()),
             context: plan.security_context.clone(),
-            tools: plan.reading_tools().map(str::to_owned).chain(plan.tools.clone()).collect(),
+            tools: {
+                let more = plan.reading_tools().map(str::to_owned);
+                more.chain(plan.after.tools().cloned()).chain(plan.tools.clone()).collect()
+            },
         };
         let cancelled = self.handle.cancelled();
         match repeated(cancelled, || self.shared.children.open(child())).await {
@@ -246,6 +257,7 @@ impl ExecutionSaga {
     async fn conclude(&self) -> Result<(), LogError> {
         match self.handle.state().conclusion() {
             Some(Conclusion::Ends(end)) => {
+                let end = self.handle.state().handled(end);
                 // A message that came meanwhile is read before the end.
                 let decide = |state: &ExecutionState| {
                     Ok(match state.conclusion() {

@@ -55,7 +55,7 @@ impl AgentService {
         Ok(())
     }
 
-    async fn plan_judge(&self, cx: &CallCx, name: &str) -> Answer<JudgePlan> {
+    pub(crate) async fn plan_judge(&self, cx: &CallCx, name: &str) -> Answer<JudgePlan> {
         let (id, mut manifest) = self.manifest(self.caller(cx)?, name, None).await?;
         // Its input comes with the question.
         let input_schema = manifest.spec.input_schema.take();
@@ -64,6 +64,11 @@ impl AgentService {
         let mut plan = ExecutionPlan::unprompted(id, manifest, request, &self.options)?;
         if plan.validation.judges().next().is_some() {
             return Err(too_many("a judge has no judges of its own".to_owned()));
+        }
+        if plan.after.names_agent() {
+            let why = "its output is handed on by an agent in turn".to_owned();
+            return Err(ToolError::new(Layer::Actor, codes::AGENT_FIELD_UNSUPPORTED, why)
+                .next("name an agent without such an `output_handler`"));
         }
         self.may_have(cx, plan.machine.as_ref())?;
         self.shared.models.resolve(&plan.model, ModelUse::Generate)?;

@@ -17,7 +17,9 @@ mod families;
 mod files;
 mod gateway;
 mod generate;
+mod handlers;
 mod judges;
+mod mail;
 mod options;
 mod permit;
 mod programs;
@@ -36,7 +38,7 @@ use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest};
 use hivekeep_ports::{Chats, ExecutionFiles};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-pub use options::{AgentBudgetBounds, AgentCompactionOptions, Options};
+pub use options::{AgentBudgetBounds, AgentCompactionOptions, Options, SmtpOptions, SmtpSecurity};
 use tools::AgentService;
 
 /// Manifests that are shipped with the daemon, each with the id that it always has: judges, a

@@ -1,5 +1,7 @@
 //! Section `[agent]` of the configuration.
 
+use std::path::PathBuf;
+
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
@@ -38,6 +40,8 @@ pub struct Options {
     /// Seconds that an execution's workspace is kept after its end, stopped, before it is destroyed; 0: not at all.
     #[schemars(range(max = 31_622_400))]
     pub keep_workspace_secs: u64,
+    /// Server for mails to receivers of results (`execution.delivery`); without one there are none.
+    pub smtp: Option<SmtpOptions>,
     /// Executions that are over and kept.
     pub kept: usize,
     /// Days that an execution is kept after its end.
@@ -57,6 +61,7 @@ impl Default for Options {
             wait_days: 30,
             chat_agent: "assistant".to_owned(),
             keep_workspace_secs: 3_600,
+            smtp: None,
             kept: 1_000,
             kept_days: 30,
         }
@@ -106,6 +111,38 @@ impl AgentBudgetBounds {
             tool_calls: set(self.tool_calls),
         }
     }
+}
+
+/// Server for mails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SmtpOptions {
+    /// Name of the server.
+    pub host: String,
+    /// Port. Default: that of the kind of its security.
+    pub port: Option<u16>,
+    /// Security of the connection. Default: `tls`.
+    #[serde(default)]
+    pub security: SmtpSecurity,
+    /// Address that mails are from.
+    pub from: String,
+    /// User, if it asks for one.
+    pub user: Option<String>,
+    /// File that holds the user's password, read anew for each mail.
+    pub password_file: Option<PathBuf>,
+}
+
+/// Security of a connection to a server for mails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SmtpSecurity {
+    /// TLS from the beginning.
+    #[default]
+    Tls,
+    /// TLS after a plain beginning; without it nothing is sent.
+    Starttls,
+    /// None: for a server on this host.
+    None,
 }
 
 impl FamilyOptions for Options {

@@ -265,7 +265,7 @@ fn filled(text: &str, values: &[(&str, &str)]) -> String {
 }
 
 /// A word of a shell.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

@@ -145,6 +145,7 @@ impl AgentService {
         plan.tools = self.shown(cx, &plan.tools);
         self.may_read(cx, &plan)?;
         self.plan_judges(cx, &mut plan).await?;
+        self.plan_after(cx, &mut plan).await?;
         let version = plan.version.clone();
         let begun = ExecutionBegun {
             id,

@@ -1,6 +1,7 @@
 //! The tools of agents over a real journal, for two users and an operator.
 
 mod acp;
+mod after;
 mod chat;
 mod compaction;
 mod context;
@@ -23,7 +24,9 @@ use std::sync::Arc;
 use hivekeep_kernel::{
     Effect, Progress, SessionId, ToolCall, ToolError, ToolInfo, ToolSpec, User, view::ToolView,
 };
-use hivekeep_ports::{ChildSessions, Models, Places, WorkspaceFiles, WorkspaceForks};
+use hivekeep_ports::{
+    ChildSessions, Models, OutboundRequests, Places, WorkspaceFiles, WorkspaceForks,
+};
 use hivekeep_runtime::{
     Family, WaiterLimit,
     tool_catalogue::{CataloguedTool, ToolCatalogue},
@@ -33,6 +36,7 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Duration};
 
 use self::{
+    after::FakeOutbound,
     fakes::{FakeChildren, FakeModels},
     machine::FakeMachine,
     machines::{FakeMachines, bounds},
@@ -70,6 +74,7 @@ struct Stage {
     children: FakeChildren,
     machines: FakeMachines,
     machine: FakeMachine,
+    outbound: FakeOutbound,
 }
 
 impl Stage {
@@ -82,6 +87,8 @@ impl Stage {
         let all_machines = machines.clone();
         let machine = FakeMachine::default();
         let offered = machine.clone();
+        let outbound = FakeOutbound::default();
+        let receiver = Arc::new(outbound.clone());
         let services = RigServices {
             sessions: Arc::new(users.allowed(User::Uid(1), "agents", 1)),
             tools: Arc::new(machines.clone()),
@@ -95,6 +102,7 @@ impl Stage {
                 ports.offer(Arc::new(bounds()));
                 ports.offer(WaiterLimit::new(64, 64));
                 offered.offer(ports);
+                ports.offer::<dyn OutboundRequests>(receiver.clone());
             }),
         };
         Self {
@@ -104,6 +112,7 @@ impl Stage {
             children,
             machines,
             machine,
+            outbound,
         }
     }
 

@@ -7,7 +7,9 @@ use std::{
 
 use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::{AgentId, CallCx, Layer, ToolError, User, tools};
-use hivekeep_manifest::{MAX_TEXT_BYTES, agent::AgentSpec, parse_agent, read_agent};
+use hivekeep_manifest::{
+    MAX_TEXT_BYTES, agent::AgentSpec, common::OutputHandler, parse_agent, read_agent,
+};
 use hivekeep_manifest_registry::{
     DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, RegistryCaller,
     RegistryLimits, check_tenant, codes,
@@ -266,7 +268,7 @@ pub(crate) struct AgentService {
     pub(crate) machines: Arc<ExecutionMachines>,
     pub(crate) ports: Ports,
     catalogue: Arc<dyn ToolCatalogue>,
-    calls: Arc<dyn Tools>,
+    pub(crate) calls: Arc<dyn Tools>,
 }
 
 impl AgentService {
@@ -292,6 +294,7 @@ impl AgentService {
             patience: TimeDelta::days(options.wait_days.into()),
             runs: OnceLock::new(),
             machines: machines.clone(),
+            smtp: options.smtp.clone(),
             closing: daemon.closing.clone(),
         });
         let kept = RunOptions {
@@ -326,7 +329,15 @@ impl AgentService {
     /// Host of an agent's machine, with the tools that the agent names.
     pub(crate) fn host(&self, spec: &AgentSpec) -> MachineHost {
         let plain = |name: &str| name.replace('.', "_");
-        let asked: BTreeSet<_> = spec.tools.iter().flatten().map(|name| plain(name)).collect();
+        let handler = match &spec.output_handler {
+            Some(OutputHandler::McpTool { tool_name, .. }) => Some(tool_name),
+            _ => None,
+        };
+        let asked = spec.tools.iter().flatten().chain(handler);
+        let asked: BTreeSet<_> = asked.map(|name| plain(name)).collect();
+        let delivery = spec.execution.as_ref().and_then(|it| it.delivery.as_ref());
+        let transforms =
+            delivery.is_some_and(|it| it.destinations.iter().any(|it| it.transform.is_some()));
         let all = self.catalogue.tools();
         let named =
             all.iter().map(|tool| tool.spec).filter(|spec| asked.contains(&plain(spec.name)));
@@ -336,6 +347,7 @@ impl AgentService {
             tools: named.collect(),
             runs_program: spec.runtime.program.is_some() || spec.runtime.command.is_some(),
             reads_files: reads_files(spec),
+            transforms,
             bounds: self.ports.find::<WorkspaceBounds>(),
             has_image: image.is_some_and(|(image, here)| here.is_present(image) == Some(true)),
         }

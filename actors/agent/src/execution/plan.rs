@@ -1,6 +1,7 @@
 //! Plan of an execution: everything that its manifest and its caller ask for, with the bounds that it runs in. A
 //! field of the manifest is obeyed here, or refused by its name.
 
+pub(crate) mod after;
 mod compaction;
 mod machine;
 mod sources;
@@ -20,9 +21,12 @@ use hivekeep_manifest::{
     },
     common::{JsonObject, TimeSpan},
 };
+use hivekeep_ports::ChildTool;
 use hivekeep_runtime::json_schema::{ValidationError, validator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use after::AfterPlan;
 
 use super::{
     account::BudgetAmounts,
@@ -90,6 +94,9 @@ pub(crate) struct ExecutionPlan {
     /// Machine that the manifest asks for; without one it is made when a call needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<AgentMachinePlan>,
+    /// Jobs behind its output and its end.
+    #[serde(default, skip_serializing_if = "AfterPlan::is_empty")]
+    pub(crate) after: AfterPlan,
     /// Time of the schedule that begins it. The session that asks is its alone then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scheduled_for: Option<DateTime<Utc>>,
@@ -161,6 +168,8 @@ impl ExecutionPlan {
         let program = ProgramPlan::of(&manifest.spec.runtime)?;
         let mut refused = refused(&manifest.spec, program.as_ref());
         let machine = AgentMachinePlan::of(&manifest.spec, &request.host, &mut refused);
+        let mails = (&request.host, options.smtp.is_some());
+        let after = AfterPlan::of(&manifest.spec, mails, machine.as_ref(), &mut refused);
         if !refused.0.is_empty() {
             return Err(unsupported(&refused));
         }
@@ -200,6 +209,7 @@ impl ExecutionPlan {
             program,
             checkpoint,
             machine,
+            after,
             scheduled_for: request.scheduled_for,
         })
     }
@@ -212,6 +222,11 @@ impl ExecutionPlan {
         let mut refused = RefusedFields::default();
         let instead = "no output of a chat is judged: remove it, or run the agent without `chat`";
         refused.add(!self.validation.output.is_empty(), "execution.validation", instead);
+        let instead =
+            "a chat has no end with an output: remove it, or run the agent without `chat`";
+        for job in &self.after.0 {
+            refused.add(true, &job.field, instead);
+        }
         let instead = "a program reads no messages: run the agent without `chat`";
         refused.add(self.program.is_some(), "runtime", instead);
         if !refused.0.is_empty() {
@@ -219,6 +234,11 @@ impl ExecutionPlan {
         }
         let limits = ExecutionLimits { iterations: usize::MAX, whole_ms: u64::MAX, ..self.limits };
         Ok(Self { chat: Some(name), limits, ..self })
+    }
+
+    /// Whether the agent is offered a tool of its session, which has those of its material and its handlers too.
+    pub(crate) fn offers(&self, tool: &ChildTool) -> bool {
+        self.tools.contains(tool.declared)
     }
 
     /// Prompt of an iteration, the first of which is 1.
@@ -387,7 +407,8 @@ fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
         // Obeyed by the agent's schedule.
         schedule: _,
         advanced,
-        output_handler,
+        // Obeyed by the jobs behind an output, with `execution.delivery`.
+        output_handler: _,
         builtin_dispatchers,
     } = spec;
     let mut refused = RefusedFields::default();
@@ -425,8 +446,6 @@ fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
         refuse_of_execution(execution, tools.as_ref(), &mut refused);
     }
     refused.add(advanced.is_some(), "advanced", "remove it");
-    let instead = "fetch the result by aegis.task.wait, and hand it on yourself";
-    refused.add(output_handler.is_some(), "output_handler", instead);
     let instead = "the operator's list of programs holds (`command`): remove it";
     refused.add(builtin_dispatchers.is_some(), "builtin_dispatchers", instead);
     refused
@@ -465,7 +484,7 @@ fn refuse_of_execution(
         // Refused in part, as below.
         validation: _,
         tool_validation: _,
-        delivery,
+        delivery: _,
         budget: _,
         compaction: _,
         // By the machine.
@@ -475,8 +494,6 @@ fn refuse_of_execution(
     refused.add(*memory == Some(true), "execution.memory", instead);
     let judged = validation::refused(execution, tools).into_iter();
     refused.0.extend(judged.map(|(field, instead)| (field, instead.into())));
-    let instead = "fetch the result by aegis.task.wait";
-    refused.add(delivery.is_some(), "execution.delivery", instead);
 }
 
 fn unsupported(RefusedFields(refused): &RefusedFields) -> ToolError {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     account::{AccountChange, BudgetAmounts},
     acp::AcpChange,
+    after::AfterRecord,
     digest::RequestDigest,
     forks::{ForkRecord, TurnKey},
     plan::ExecutionPlan,
@@ -358,6 +359,11 @@ pub(crate) enum Record {
         about: Box<ForkRecord>,
         at: DateTime<Utc>,
     },
+    /// Something about a job behind the output.
+    After {
+        about: Box<AfterRecord>,
+        at: DateTime<Utc>,
+    },
     /// The execution is over.
     Ended {
         end: ExecutionEnd,
@@ -409,6 +415,7 @@ impl Record {
             | Self::Stopped { at, .. }
             | Self::Judging { at, .. }
             | Self::Fork { at, .. }
+            | Self::After { at, .. }
             | Self::Ended { at, .. }
             | Self::Cancelled { at }
             | Self::Account { at, .. }

@@ -9,6 +9,7 @@
 //! A turn is kept whole or not at all, and the result of a call by its iteration, its turn and its place in the
 //! turn. No record repeats the conversation: [`ExecutionState`] has it in pieces.
 
+mod after;
 mod compaction;
 mod context;
 mod forks;
@@ -25,6 +26,7 @@ use hivekeep_runtime::{
     saga::SagaState,
 };
 
+use after::AfterState;
 use compaction::CompactionState;
 use context::ContextProgress;
 use forks::ForkState;
@@ -41,6 +43,7 @@ use super::{
     acp::AcpState,
     events,
     judging::JudgingState,
+    plan::after::AfterPlan,
     program_end::ProgramEnd,
     validation::ValidationPlan,
 };
@@ -111,6 +114,7 @@ pub(crate) struct ExecutionState {
     pub(crate) files_until: Option<DateTime<Utc>>,
     pub(crate) iterations: Vec<Arc<Iteration>>,
     pub(crate) judging: Arc<JudgingState>,
+    pub(crate) after: Arc<AfterState>,
     /// Tokens of all turns.
     pub(crate) tokens: u64,
     pub(crate) context: ContextProgress,
@@ -295,6 +299,7 @@ impl ExecutionState {
                 Arc::make_mut(&mut self.judging).follow(about, *at)?;
             }
             Record::Fork { about, at } => self.follow_fork(about, *at)?,
+            Record::After { about, .. } => Arc::make_mut(&mut self.after).follow(about),
             Record::Ended { end, at } if !over => {
                 (self.end, self.ended_at) = (Some(Arc::new(end.clone())), Some(*at));
             }
@@ -337,6 +342,7 @@ impl Sourced for ExecutionState {
                 files_until: None,
                 iterations: Vec::new(),
                 judging: Arc::default(),
+                after: Arc::default(),
                 tokens: 0,
                 context: ContextProgress::default(),
                 compaction: CompactionState::default(),
@@ -442,7 +448,8 @@ impl RunState for ExecutionState {
         Arc::make_mut(&mut self.account).messages = Vec::new();
         let plan = &mut Arc::make_mut(&mut self.begun).plan;
         (plan.validation, plan.judges) = (ValidationPlan::default(), BTreeMap::new());
-        self.judging = Arc::default();
+        plan.after = AfterPlan::default();
+        (self.judging, self.after) = (Arc::default(), Arc::default());
         (plan.template, plan.context, plan.program) = (None, Vec::new(), None);
         plan.sources = Vec::new();
         (plan.input, plan.instruction) = (JsonObject::new(), String::new());

@@ -1,6 +1,6 @@
 //! Steps that an execution is made of.
 
-use super::{records::CallKey, verdicts::VerdictKey};
+use super::{after::AfterKey, records::CallKey, verdicts::VerdictKey};
 
 /// A step of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(crate) enum ExecutionStep {
     Weigh(VerdictKey),
     /// Records what the last turn comes to.
     Conclude,
+    /// Does a job behind the output.
+    Hand(AfterKey),
     /// Tells the parent and the children of the end.
     Inform,
     /// Ends the execution's session.

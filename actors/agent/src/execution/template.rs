@@ -64,7 +64,7 @@ pub(crate) fn render(template: &str, values: Vec<TemplateValue>) -> Result<Strin
     let mut prompt = Prompt::default();
     let rendered = registry.render_template_to_write(template, &data, &mut prompt);
     if prompt.is_full {
-        return Err(format!("the prompt is larger than {MAX_PROMPT_BYTES} bytes"));
+        return Err(format!("it becomes larger than {MAX_PROMPT_BYTES} bytes"));
     }
     rendered.map_err(|error| told(&error, &names.join(", ")))?;
     String::from_utf8(prompt.bytes).map_err(|error| error.to_string())

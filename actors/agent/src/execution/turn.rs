@@ -117,9 +117,7 @@ impl ExecutionSaga {
             let cancelled = self.handle.cancelled();
             let mut tools =
                 repeated(cancelled, || ready(self.shared.children.tools(child))).await?;
-            for reads in state.begun.plan.reading_tools() {
-                tools.retain(|tool| tool.declared != reads);
-            }
+            tools.retain(|tool| state.begun.plan.offers(tool));
             let left = self.time_left(state).map_or(left, |(budget, _)| budget.min(left));
             let limit = Duration::from_secs(state.begun.plan.limits.model_secs).min(left);
             let request = request(&tools, Instant::now() + limit);

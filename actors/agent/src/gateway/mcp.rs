@@ -3,7 +3,7 @@
 //! the same number.
 
 use hivekeep_kernel::{Layer, SessionId, ToolError};
-use hivekeep_ports::{GuestHttpAnswer, GuestHttpRequest};
+use hivekeep_ports::{ChildTool, GuestHttpAnswer, GuestHttpRequest};
 use hivekeep_runtime::{json_text, log::Decision};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -85,8 +85,7 @@ impl Gateway {
             }
             "ping" => Ok(json!({})),
             "tools/list" => {
-                let tools = self.shared.children.tools(self.terms.child);
-                let tools = tools.map_err(|error| (BAD_PARAMS, error.to_text()))?;
+                let tools = self.tools().map_err(|error| (BAD_PARAMS, error.to_text()))?;
                 let listed = tools.iter().map(|tool| {
                     json!({ "name": tool.name, "description": tool.description,
                         "inputSchema": tool.input_schema })
@@ -107,6 +106,13 @@ impl Gateway {
         }
     }
 
+    /// Tools that its agent is offered.
+    fn tools(&self) -> Result<Vec<ChildTool>, ToolError> {
+        let mut tools = self.shared.children.tools(self.terms.child)?;
+        self.records.view(|view| tools.retain(|tool| view.state.begun.plan.offers(tool)));
+        Ok(tools)
+    }
+
     /// Records a call, and waits for its end, which the execution records. One that is recorded is waited for.
     async fn called(
         &self,
@@ -124,7 +130,7 @@ impl Gateway {
         if self.records.view(|view| find(&view.state, &id).is_none()) {
             // A call before it that its program did not wait for.
             let _always: bool = news.wait_for(|view| !is_calling(&view.state)).await.is_ok();
-            let tool = called_tool(&name, &self.shared.children.tools(self.terms.child)?);
+            let tool = called_tool(&name, &self.tools()?);
             let arguments = if arguments.is_null() { json!({}) } else { arguments };
             let call = AskedCall { id: id.clone(), name, arguments, signature: None, tool };
             let decide = |state: &ExecutionState| {

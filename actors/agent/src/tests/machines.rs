@@ -81,6 +81,7 @@ impl FakeMachines {
                 let secs = args["lifetime_secs"].as_i64().expect("seconds");
                 json!({ "ends_at": Utc::now() + TimeDelta::seconds(secs) })
             }
+            "workspace_create" => json!({ "workspace_id": WorkspaceId::new() }),
             "workspace_destroy" => {
                 state.workspaces.remove(&session);
                 json!({})

@@ -78,6 +78,8 @@ pub(crate) struct MachineHost {
     pub(crate) runs_program: bool,
     /// True for an agent that is given files of the machine to read.
     pub(crate) reads_files: bool,
+    /// True for an agent whose output a script is run on.
+    pub(crate) transforms: bool,
     /// Machines that the daemon makes; `None` where it makes none.
     pub(crate) bounds: Option<Arc<WorkspaceBounds>>,
     /// True if the manifest's image is known to be here.
@@ -102,7 +104,7 @@ impl MachineHost {
 
     /// True if anything of the agent works in a machine.
     fn works(&self) -> bool {
-        self.runs_program || self.reads_files || self.working().next().is_some()
+        self.runs_program || self.reads_files || self.transforms || self.working().next().is_some()
     }
 
     /// A tool that may reach other machines than the session's own.
@@ -142,7 +144,7 @@ impl AgentMachinePlan {
         let security = spec.security.as_ref().filter(|_| works);
         if let Some(AgentSecurity { network, filesystem, resources }) = security {
             if let Some(resources) = resources {
-                plan.resources(resources, host, refused);
+                plan.resources(resources, "security.resources", host, refused);
             }
             if let Some(network) = network {
                 plan.network(network, host, refused);
@@ -167,6 +169,26 @@ impl AgentMachinePlan {
             plan.volume(index, volume, host, refused);
         }
         (works && plan != Self::default()).then_some(plan)
+    }
+
+    /// Machine of a command in an image, which reaches no more than the agent's own one.
+    pub(super) fn container(
+        image: &str,
+        resources: &ResourceLimits,
+        field: &str,
+        host: &MachineHost,
+        own: Option<&Self>,
+        refused: &mut RefusedFields,
+    ) -> Self {
+        let mut plan = Self::default();
+        let instead = "this daemon makes no machines: hand the output to an agent or a webhook";
+        refused.add(host.bounds.is_none(), field, instead);
+        plan.resources(resources, &format!("{field}.resources"), host, refused);
+        plan.ask("base_image", image);
+        if let Some(reaches) = own.and_then(|own| own.request.get("allow_internet")) {
+            plan.ask("allow_internet", reaches.clone());
+        }
+        plan
     }
 
     fn ask(&mut self, key: &str, value: impl Into<Value>) {
@@ -228,6 +250,7 @@ impl AgentMachinePlan {
     fn resources(
         &mut self,
         resources: &ResourceLimits,
+        at: &str,
         host: &MachineHost,
         refused: &mut RefusedFields,
     ) {
@@ -242,7 +265,7 @@ impl AgentMachinePlan {
         ];
         for (field, key, asked, bound) in sizes {
             let Some(asked) = asked else { continue };
-            let field = format!("security.resources.{field}");
+            let field = format!("{at}.{field}");
             self.size(key, asked, host.bound(bound), &field, refused);
         }
     }
@@ -297,8 +320,9 @@ impl AgentMachinePlan {
             let is_all = |path: &String| matches!(path.trim_end_matches('/'), "" | FOLDER);
             paths.iter().flatten().any(is_all)
         };
-        let only_reads =
-            !host.runs_program && host.working().all(|tool| tool.effect == Effect::Read);
+        let only_reads = !host.runs_program
+            && !host.transforms
+            && host.working().all(|tool| tool.effect == Effect::Read);
         let holds = covers(read) && (only_reads || covers(write) && *read_only != Some(true));
         refused.add(!holds, "security.filesystem", NARROWER);
         if let Some(tool) = host.beyond() {

@@ -27,6 +27,10 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
     let many = vec![json!({ "type": "url", "url": "https://a.b" }); 33].into();
     let rules = json!({ "output": { "regex": "a" } });
     let container = json!({ "type": "container", "image": "a/b", "command": ["c"] });
+    let mut large = container.clone();
+    large["resources"] = json!({ "memory": "9Ti" });
+    let receiver =
+        |webhook: Value| json!({ "destinations": [{ "name": "a", "webhook": webhook }] });
     let volume = json!([{ "name": "v", "mount_path": "/workspace", "size_limit": "1Gi" }]);
     let all_files = json!({ "read": ["/workspace"], "write": ["/workspace"] });
     let dispatcher = json!([{ "name": "cmd", "capabilities": [{ "name": "cmd.run" }] }]);
@@ -62,7 +66,9 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("execution.validation", rules, Refused("spec.execution.validation")),
         ("execution.validation", exit, Refused("spec.execution.validation[1]")),
         ("execution.tool_validation", judge(), Changes),
-        ("execution.delivery", json!({ "destinations": [] }), Refused("spec.execution.delivery")),
+        ("execution.delivery", json!({ "destinations": [] }), Nothing),
+        ("execution.delivery", receiver(json!({ "url": "https://a.b" })), Changes),
+        ("execution.delivery", receiver(json!({ "uri": "a" })), Refused("destinations[0].webhook")),
         ("execution.budget", json!({ "tokens": 5 }), Changes),
         ("execution.compaction", json!({ "tokens": 5_000 }), Changes),
         ("execution.checkpoint", json!("none"), Nothing),
@@ -82,7 +88,8 @@ fn fields() -> Vec<(&'static str, Value, Does)> {
         ("advanced", json!({ "warm_pool_size": 1 }), Refused("spec.advanced")),
         ("input_schema", json!({ "required": ["path"] }), Refused("/: ")),
         ("security_context", json!("strict"), Changes),
-        ("output_handler", container, Refused("spec.output_handler")),
+        ("output_handler", container, Changes),
+        ("output_handler", large, Refused("spec.output_handler.resources.memory")),
         ("builtin_dispatchers", dispatcher, Refused("spec.builtin_dispatchers")),
     ]
 }
@@ -104,6 +111,7 @@ fn host(tools: &[NamedTool]) -> MachineHost {
         tools: tools.iter().map(tool).collect(),
         runs_program: false,
         reads_files: false,
+        transforms: false,
         bounds: Some(Arc::new(crate::tests::machines::bounds())),
         has_image: false,
     }

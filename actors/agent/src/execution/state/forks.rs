@@ -158,6 +158,7 @@ impl ExecutionState {
         self.said = last.turns.last().map(|turn| turn.answer.text.as_str().into());
         Arc::make_mut(&mut self.judging).drop_behind(to);
         self.compaction.drop_behind(to);
+        Arc::make_mut(&mut self.after).drop_behind(to);
         let read = |iteration: &Arc<Iteration>| {
             let failed = iteration.error.is_some().then_some(iteration.messages);
             let turns = iteration.turns.iter().map(|turn| turn.answer.messages_read);

@@ -17,10 +17,11 @@ impl ExecutionState {
         }
         if self.end.is_some() {
             let open = self.child.is_some() && !self.closed;
-            return match open {
+            return match (open, self.job_due()) {
                 _ if self.has_to_inform() => vec![ExecutionStep::Inform],
-                true => vec![ExecutionStep::Close],
-                false => Vec::new(),
+                (_, Some(job)) => vec![job],
+                (true, None) => vec![ExecutionStep::Close],
+                (false, None) => Vec::new(),
             };
         }
         if self.child.is_none() {
@@ -55,7 +56,7 @@ impl ExecutionState {
         let calls = self.calls_due(iteration);
         match self.conclusion() {
             _ if !calls.is_empty() => calls,
-            Some(last) => self.output_steps(&last).unwrap_or_else(|| vec![ExecutionStep::Conclude]),
+            Some(last) => self.output_steps(&last).unwrap_or_else(|| self.concluding_steps()),
             None if self.checkpoint_due().is_some() => vec![ExecutionStep::Checkpoint],
             None if self.compaction_due().is_some() => vec![ExecutionStep::Compact],
             None => vec![ExecutionStep::Turn],
