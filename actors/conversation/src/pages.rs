@@ -36,6 +36,7 @@ pages! {
     "docs/guides/agent-fields.md"
     "docs/guides/agent-programs.md"
     "docs/guides/agents.md"
+    "docs/guides/agents-after.md"
     "docs/guides/assistant.md"
     "docs/guides/artifacts.md"
     "docs/guides/approvals.md"
