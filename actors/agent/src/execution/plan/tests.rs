@@ -382,6 +382,15 @@ fn what_a_program_does_not_obey_is_refused() {
             }
         }
     }
+    for (field, value) in [
+        ("context", json!([{ "type": "file", "path": "a" }])),
+        ("execution.compaction", json!({ "tokens": 256 })),
+    ] {
+        let mut coder = agent(field, value);
+        coder.spec.runtime.program = Some("codex".to_owned());
+        let refused = plan(coder, json!({})).expect_err(field);
+        assert_eq!(refused.details["fields"][0]["field"], format!("spec.{field}"));
+    }
     let unknown = plan(agent("runtime.program", json!("emacs")), json!({})).expect_err("unknown");
     assert_eq!(unknown.code, "program_unknown");
 }
