@@ -27,7 +27,7 @@ use std::{
 
 use hivekeep_agent::acp::{
     ProtocolVersion,
-    frames::{MAX_FRAME_BYTES, RpcFrame, params},
+    frames::{AcpFrame, MAX_FRAME_BYTES, params},
     schema::{
         AGENT_METHOD_NAMES, AgentCapabilities, CancelNotification, CancelRequestNotification,
         Error, Implementation, InitializeRequest, InitializeResponse, PROTOCOL_LEVEL_METHOD_NAMES,
@@ -48,7 +48,7 @@ const MAX_REQUESTS: usize = 32;
 /// Serve an editor that speaks the Agent Client Protocol, over standard input and output.
 ///
 /// A session is a chat with an agent, which works in a machine of its own and goes on when the editor or the daemon is
-/// gone. The daemon has to run. Nothing but frames of the protocol is written to standard output.
+/// gone. The daemon has to run when a session is opened. Nothing but frames of the protocol is written to standard output.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -69,8 +69,6 @@ pub struct Args {
 
 pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let reach = context.reach(&context.load()?);
-    // A daemon that does not run is told by the exit code.
-    reach.connect()?;
     let (input, output) = take_stdio()?;
     let desk = Arc::new(AcpDesk {
         editor: Editor::new(output),
@@ -90,13 +88,13 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
                 desk.editor.answer(RequestId::Null, Err::<(), _>(error));
                 continue;
             }
-            LineOutcome::Whole(line) => RpcFrame::read(line),
+            LineOutcome::Whole(line) => AcpFrame::read(line),
         };
         match frame {
             Err(refused) => desk.editor.write(&refused),
-            Ok(RpcFrame::Response(response)) => desk.editor.answered(response),
-            Ok(RpcFrame::Notification(it)) => desk.notified(&it.method, it.params),
-            Ok(RpcFrame::Request(request)) => {
+            Ok(AcpFrame::Response(response)) => desk.editor.answered(response),
+            Ok(AcpFrame::Notification(it)) => desk.notified(&it.method, it.params),
+            Ok(AcpFrame::Request(request)) => {
                 let initializes = *request.method == *AGENT_METHOD_NAMES.initialize;
                 match initializes || initialized {
                     true if initializes => {
@@ -139,9 +137,9 @@ struct AcpDesk {
     editor: Editor,
     daemon: DaemonLink,
     args: Args,
-    /// By the ids of their sessions.
+    /// Prompts by the ids of their sessions.
     prompts: Mutex<HashMap<String, RunningPrompt>>,
-    /// Counts the requests that are being answered, and one more.
+    /// Clones of this are the requests that are being answered, and one more.
     running: Arc<()>,
 }
 

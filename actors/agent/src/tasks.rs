@@ -59,6 +59,7 @@ tools! { pub(crate) FAMILY: "tasks" for service AgentService, singleton agents;
     };
     task_status: TaskStatus => TaskState = AgentService::status {
         name: "aegis.task.status", title: "State of an execution", effect: Read,
+        rate: RateClass::File,
     };
     task_list: TaskList => TasksListed = AgentService::list_tasks {
         name: "aegis.task.list", title: "List executions", effect: Read,
@@ -72,6 +73,7 @@ tools! { pub(crate) FAMILY: "tasks" for service AgentService, singleton agents;
     };
     task_logs: TaskLogs => TaskEvents = AgentService::logs {
         name: "aegis.task.logs", title: "Events of an execution", effect: Read,
+        rate: RateClass::File,
     };
     task_wait: TaskWait => TaskState = AgentService::wait {
         name: "aegis.task.wait", title: "Wait for an execution", effect: Read,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use hivekeep_agent::acp::{
-    frames::RpcFrame,
+    frames::AcpFrame,
     schema::{
         CLIENT_METHOD_NAMES, CancelRequestNotification, Error, PROTOCOL_LEVEL_METHOD_NAMES,
         RequestId, Response, SessionNotification, SessionUpdate,
@@ -43,26 +43,26 @@ impl Editor {
         Self { output, waiting: Mutex::default(), next: AtomicI64::new(0) }
     }
 
-    pub(super) fn write(&self, frame: &RpcFrame) {
+    pub(super) fn write(&self, frame: &AcpFrame) {
         let mut output = lock(&self.output);
         // An editor that has gone ends the input, too.
         let _gone = output.write_all(&frame.line()).and_then(|()| output.flush());
     }
 
     pub(super) fn answer(&self, id: RequestId, answer: Result<impl Serialize, Error>) {
-        self.write(&RpcFrame::answer(id, answer));
+        self.write(&AcpFrame::answer(id, answer));
     }
 
     pub(super) fn update(&self, session: &str, update: SessionUpdate) {
         let update = SessionNotification::new(session.to_owned(), update);
-        self.write(&RpcFrame::notification(CLIENT_METHOD_NAMES.session_update, update));
+        self.write(&AcpFrame::notification(CLIENT_METHOD_NAMES.session_update, update));
     }
 
     pub(super) fn ask(&self, method: &str, params: impl Serialize) -> EditorRequest {
         let id = self.next.fetch_add(1, Relaxed);
         let (answered, answer) = sync_channel(1);
         lock(&self.waiting).insert(id, answered);
-        self.write(&RpcFrame::request(id, method, params));
+        self.write(&AcpFrame::request(id, method, params));
         EditorRequest { id, answer }
     }
 
@@ -71,7 +71,7 @@ impl Editor {
         if lock(&self.waiting).remove(&id).is_some() {
             let cancel = CancelRequestNotification::new(RequestId::Number(id));
             let method = PROTOCOL_LEVEL_METHOD_NAMES.cancel_request;
-            self.write(&RpcFrame::notification(method, cancel));
+            self.write(&AcpFrame::notification(method, cancel));
         }
     }
 

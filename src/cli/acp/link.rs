@@ -41,10 +41,8 @@ impl DaemonLink {
         let lost_at = Instant::now();
         loop {
             match self.once(method) {
-                Err(failure) if is_lost(&failure) && lost_at.elapsed() < self.patience => {
-                    thread::sleep(PAUSE);
-                }
-                answer => return answer.map_err(|failure| refusal(&failure)),
+                Ok(answer) => return Ok(answer),
+                Err(failure) => self.pause(&failure, lost_at)?,
             }
         }
     }
@@ -62,20 +60,17 @@ impl DaemonLink {
     /// Sends a message, once: whether it arrived before the daemon was lost is told by the events from `offset` on.
     pub(super) fn say(&self, id: &str, message: &str, offset: usize) -> Result<(), Error> {
         let method = call("agent_continue", json!({ "execution_id": id, "message": message }));
+        let lost_at = Instant::now();
         loop {
-            match self.once(&method) {
-                Ok(_) => return Ok(()),
-                Err(failure) if is_lost(&failure) => {
-                    let mut arrived = false;
-                    self.events(id, offset, |event| {
-                        arrived |= event["event_type"] == "message_received"
-                            && event["payload"]["text"] == message;
-                    })?;
-                    if arrived {
-                        return Ok(());
-                    }
-                }
-                Err(failure) => return Err(refusal(&failure)),
+            let Err(failure) = self.once(&method) else { return Ok(()) };
+            self.pause(&failure, lost_at)?;
+            let mut arrived = false;
+            self.events(id, offset, |event| {
+                arrived |= event["event_type"] == "message_received"
+                    && event["payload"]["text"] == message;
+            })?;
+            if arrived {
+                return Ok(());
             }
         }
     }
@@ -112,6 +107,20 @@ impl DaemonLink {
     fn page(&self, id: &str, offset: usize, limit: usize) -> Result<Value, Error> {
         let input = json!({ "execution_id": id, "limit": limit, "offset": offset });
         self.call("aegis.task.logs", input)
+    }
+
+    /// Pauses before another attempt, for a daemon that is away or busy, unless that has been so for too long.
+    fn pause(&self, failure: &CommandFailure, lost_at: Instant) -> Result<(), Error> {
+        let named = match failure {
+            // A daemon that is there says when to come again.
+            CommandFailure::Tool(error) => error.retry_after_ms.map(Duration::from_millis),
+            _ => None,
+        };
+        if named.is_none() && (!is_lost(failure) || lost_at.elapsed() >= self.patience) {
+            return Err(refusal(failure));
+        }
+        thread::sleep(named.unwrap_or_default().max(PAUSE));
+        Ok(())
     }
 
     fn once(&self, method: &ControlMethod) -> Result<Value, CommandFailure> {

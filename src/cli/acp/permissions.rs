@@ -104,7 +104,7 @@ impl<'d> AskedPermissions<'d> {
         let approved = matches!(option.as_deref(), Some(ALLOW | ALLOW_ALWAYS));
         let answer = ApprovalAnswer { approved, why: None, remember, reply: None };
         let method = ControlMethod::Approvals(ApprovalsMethod::Decide { id, answer });
-        // A question that is over meanwhile is gone at the next look.
+        // An approval that is over meanwhile is gone at the next look.
         if let Err(error) = self.daemon.ask(&method) {
             eprintln!("hivekeep: {error}");
         }
@@ -131,18 +131,16 @@ fn options() -> Vec<PermissionOption> {
     ]
 }
 
-/// Call that an approval is for: the first of its tool that has no result.
+/// Call that an approval is for: the first of its tool that has no result, if possible with its input.
 fn subject(one: &Approval, open: &[ToolCall]) -> ToolCallUpdate {
     let plain = |name: &str| name.replace('.', "_");
-    let tool = plain(&one.call.tool);
+    let (tool, text) = (plain(&one.call.tool), &*one.call.input);
+    let input = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     let of_tool =
         |call: &&ToolCall| plain(call.title.split(' ').next().unwrap_or_default()) == tool;
-    let id = open
-        .iter()
-        .find(of_tool)
-        .map_or_else(|| one.id.to_string().into(), |call| call.tool_call_id.clone());
-    let input =
-        serde_json::from_str(&one.call.input).unwrap_or_else(|_| Value::from(&*one.call.input));
+    let same = open.iter().filter(of_tool).find(|call| call.raw_input.as_ref() == Some(&input));
+    let id = same.or_else(|| open.iter().find(of_tool)).map(|call| call.tool_call_id.clone());
+    let id = id.unwrap_or_else(|| one.id.to_string().into());
     let fields = ToolCallUpdateFields::new()
         .title(updates::title(&one.call.tool, &input))
         .kind(updates::kind(&one.call.tool))

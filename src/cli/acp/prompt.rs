@@ -12,7 +12,7 @@ use hivekeep_agent::{
     },
     codes,
 };
-use hivekeep_kernel::SessionId;
+use hivekeep_kernel::{ErrorCode, SessionId};
 use serde_json::{Value, json};
 
 use super::{AcpDesk, link::failed, permissions::AskedPermissions, updates};
@@ -76,7 +76,7 @@ impl AcpDesk {
     }
 }
 
-/// Progress of a prompt.
+/// Outcome of a prompt so far.
 #[derive(Default)]
 struct PromptTurn {
     /// Session in which the agent calls tools, once it is open.
@@ -93,7 +93,7 @@ impl PromptTurn {
         match event["event_type"].as_str().unwrap_or_default() {
             "session_opened" => self.session = word(&event["payload"]["session_id"]).parse().ok(),
             "iteration_started" => self.end = None,
-            "answer_stopped" | "iteration_failed" => self.end = Some(event.clone()),
+            "chat_stopped" | "iteration_failed" => self.end = Some(event.clone()),
             "llm_interaction" => self.open = updates::asked(event).collect(),
             kind if kind.starts_with("tool_invocation_") => {
                 let call = updates::call_id(&event["payload"]);
@@ -107,16 +107,13 @@ impl PromptTurn {
     fn end(self) -> Result<PromptResponse, Error> {
         let Some(end) = self.end else { return Ok(PromptResponse::new(StopReason::EndTurn)) };
         let error = &end["payload"]["error"];
-        let reasons = [
-            (codes::ANSWER_CUT_SHORT, StopReason::MaxTokens),
-            (codes::TURNS_EXHAUSTED, StopReason::MaxTurnRequests),
-            (codes::MODEL_REFUSED, StopReason::Refusal),
-        ];
-        let known = reasons.into_iter().find(|(code, _)| error["code"] == code.name);
-        let reason = match known {
-            _ if end["event_type"] == "answer_stopped" => StopReason::Cancelled,
-            Some((_, reason)) => reason,
-            None => return Err(failed(&error["code"], &error["message"])),
+        let is = |code: &ErrorCode| error["code"] == code.name;
+        let reason = match () {
+            () if end["event_type"] == "chat_stopped" => StopReason::Cancelled,
+            () if is(codes::ANSWER_CUT_SHORT) => StopReason::MaxTokens,
+            () if is(codes::TURNS_EXHAUSTED) => StopReason::MaxTurnRequests,
+            () if is(codes::MODEL_REFUSED) => StopReason::Refusal,
+            () => return Err(failed(&error["code"], &error["message"])),
         };
         Ok(PromptResponse::new(reason))
     }
@@ -133,7 +130,7 @@ fn text(blocks: &[ContentBlock]) -> Result<String, Error> {
                 EmbeddedResourceResource::TextResourceContents(it) => {
                     format!("{}:\n```\n{}\n```", it.uri, it.text)
                 }
-                _ => return Err(unread("a resource that is not a text")),
+                _ => return Err(unread("a resource that has no text")),
             },
             ContentBlock::Image(_) => return Err(unread("an image")),
             ContentBlock::Audio(_) => return Err(unread("audio")),
@@ -164,16 +161,16 @@ mod tests {
             let payload = json!({ "error": { "code": code, "message": "no" } });
             json!({ "event_type": "iteration_failed", "payload": payload })
         };
-        let stopped = json!({ "event_type": "answer_stopped", "payload": {} });
+        let stopped = json!({ "event_type": "chat_stopped", "payload": {} });
         assert_eq!(ended(&[begun.clone()]), Ok(StopReason::EndTurn));
         assert_eq!(ended(&[failed("internal"), begun.clone()]), Ok(StopReason::EndTurn));
         assert_eq!(ended(&[begun.clone(), stopped]), Ok(StopReason::Cancelled));
         for (code, reason) in [
-            ("turns_exhausted", StopReason::MaxTurnRequests),
-            ("answer_cut_short", StopReason::MaxTokens),
-            ("model_refused", StopReason::Refusal),
+            (codes::TURNS_EXHAUSTED, StopReason::MaxTurnRequests),
+            (codes::ANSWER_CUT_SHORT, StopReason::MaxTokens),
+            (codes::MODEL_REFUSED, StopReason::Refusal),
         ] {
-            assert_eq!(ended(&[begun.clone(), failed(code)]), Ok(reason), "{code}");
+            assert_eq!(ended(&[begun.clone(), failed(code.name)]), Ok(reason));
         }
         assert_eq!(ended(&[begun, failed("time_exhausted")]), Err(-32603));
     }

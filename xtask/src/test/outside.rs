@@ -1,8 +1,9 @@
 //! hivekeep judged by programs that others wrote: the official conformance suite, the official
-//! inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a
+//! inspector, the official clients, acpx as an editor, schemathesis for the HTTP API, MCP servers as sources, and a
 //! real language model, a real embedding model, Qdrant's own client, and E2B's SDKs; and its walls by a
 //! program that tries to get out.
 
+mod acp;
 mod clients;
 mod conformance;
 pub(crate) mod e2b;
@@ -70,6 +71,7 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
         });
         steps.run("conformance", || with(&|tools| conformance::check(repo, tools)));
         steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
+        steps.run("acp", || with(&|tools| acp::check(repo, tools)));
         steps.run("openapi", || with(&|tools| openapi::check(repo, tools)));
         steps.run("sources", || with(&|tools| sources::check(repo, tools)));
         steps.run("browsers", || unchanged("browsers", &|| browsers(repo)));

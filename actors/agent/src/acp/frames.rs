@@ -13,7 +13,7 @@ pub const MAX_FRAME_BYTES: usize = 1024 * 1024;
 
 /// A frame, in either direction.
 #[derive(Debug, Clone, PartialEq)]
-pub enum RpcFrame {
+pub enum AcpFrame {
     /// Wants an answer.
     Request(Request<Value>),
     /// Wants none.
@@ -42,7 +42,7 @@ fn present<'d, D: serde::Deserializer<'d>, T: Deserialize<'d>>(
     T::deserialize(value).map(Some)
 }
 
-impl RpcFrame {
+impl AcpFrame {
     /// Request with a method's own parameters.
     pub fn request(id: i64, method: &str, params: impl Serialize) -> Self {
         let (id, method, params) = (RequestId::Number(id), method.into(), value(params));

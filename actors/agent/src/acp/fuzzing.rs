@@ -1,6 +1,6 @@
 //! Fuzz target: lines of an editor, or of a program.
 
-use super::frames::{MAX_FRAME_BYTES, RpcFrame};
+use super::frames::{AcpFrame, MAX_FRAME_BYTES};
 
 /// Reads each line.
 ///
@@ -8,8 +8,8 @@ use super::frames::{MAX_FRAME_BYTES, RpcFrame};
 /// When a frame is read that is written as another, or an answer to a broken one is none.
 pub fn frames(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| line.len() <= MAX_FRAME_BYTES) {
-        let frame = RpcFrame::read(line).unwrap_or_else(|refused| *refused);
-        let again = RpcFrame::read(frame.line().trim_ascii_end()).expect("our own");
+        let frame = AcpFrame::read(line).unwrap_or_else(|refused| *refused);
+        let again = AcpFrame::read(frame.line().trim_ascii_end()).expect("our own");
         assert_eq!(again, frame);
     }
 }
@@ -21,7 +21,7 @@ fn the_corpus_and_its_mutations_are_taken() {
 
 #[test]
 fn a_line_that_is_no_frame_is_answered_with_its_id() {
-    let refused = |line: &str| match RpcFrame::read(line.as_bytes()) {
+    let refused = |line: &str| match AcpFrame::read(line.as_bytes()) {
         Err(answer) => String::from_utf8(answer.line()).expect("JSON"),
         Ok(frame) => panic!("{frame:?}"),
     };
@@ -39,7 +39,7 @@ fn a_line_that_is_no_frame_is_answered_with_its_id() {
     }
     let null = r#"{"jsonrpc":"2.0","id":1,"result":null}"#;
     assert!(
-        matches!(RpcFrame::read(null.as_bytes()), Ok(RpcFrame::Response(_))),
+        matches!(AcpFrame::read(null.as_bytes()), Ok(AcpFrame::Response(_))),
         "an empty answer"
     );
 }

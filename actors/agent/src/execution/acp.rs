@@ -25,14 +25,15 @@ use hivekeep_ports::{
 };
 use hivekeep_runtime::log::LogError;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
-use self::line::{AcpFrame, AcpLine, answer_to};
+use self::line::{AcpLine, PlacedFrame, answer_to};
 pub(crate) use self::state::{AcpChange, AcpState};
 use super::{ExecutionSaga, program::ProgramRun, program_end::ProgramEnd, state::Record};
 use crate::{
     acp::{
         ProtocolVersion,
-        frames::{RpcFrame, params},
+        frames::{AcpFrame, params},
         schema::{
             AGENT_METHOD_NAMES, CLIENT_METHOD_NAMES, Error, Implementation, InitializeRequest,
             InitializeResponse, LoadSessionRequest, McpServer, McpServerStdio, NewSessionRequest,
@@ -146,8 +147,9 @@ impl ProgramRun<'_> {
 
     fn context(&self) -> CallCx {
         let span = tracing::info_span!("program", execution = %self.state.begun.id);
-        let cancel = self.saga.handle.cancelled().child_token();
-        CallCx::internal(ExecutionSaga::child(self.state), CALL, cancel, span)
+        // Dropping a call cancels it, and a cancelled execution still ends its process.
+        let never = CancellationToken::new();
+        CallCx::internal(ExecutionSaga::child(self.state), CALL, never, span)
     }
 
     /// Starts a process, in place of any that an incarnation before this one started.
@@ -202,7 +204,7 @@ impl ProgramRun<'_> {
                 }
                 next = line.next() => next?,
             };
-            let AcpFrame { from, to, frame } = next;
+            let PlacedFrame { from, to, frame } = next;
             let acp = self.saga.handle.state().acp.clone();
             let is_open = acp.open.contains(&from);
             if to <= acp.read && !is_open {
@@ -213,19 +215,19 @@ impl ProgramRun<'_> {
                 return Err(AcpBreak::protocol(&why));
             }
             match frame {
-                RpcFrame::Notification(mut it)
+                AcpFrame::Notification(mut it)
                     if *it.method == *CLIENT_METHOD_NAMES.session_update =>
                 {
                     let update = it.params.as_mut().and_then(|it| it.get_mut("update"));
                     let update = update.map(Value::take).unwrap_or_default();
                     self.update(&mut said, update, to).await?;
                 }
-                RpcFrame::Request(request) => {
+                AcpFrame::Request(request) => {
                     self.flush(&mut said).await?;
                     if !is_open && answers.len() >= MAX_OPEN {
                         let why = format!("{MAX_OPEN} requests are being answered");
                         let error = Error::internal_error().data(why);
-                        line.send(&RpcFrame::answer(request.id, Err::<(), _>(error))).await?;
+                        line.send(&AcpFrame::answer(request.id, Err::<(), _>(error))).await?;
                         continue;
                     }
                     if !is_open {
@@ -235,14 +237,14 @@ impl ProgramRun<'_> {
                     }
                     answers.push(self.answer(from, request, is_open));
                 }
-                RpcFrame::Response(response) => {
+                AcpFrame::Response(response) => {
                     let method = AGENT_METHOD_NAMES.session_prompt;
                     if let Some(answer) = answer_to(PROMPT, response, method) {
                         self.flush(&mut said).await?;
                         return self.ended(answer?, line.stderr);
                     }
                 }
-                RpcFrame::Notification(_) => {}
+                AcpFrame::Notification(_) => {}
             }
         }
     }
@@ -287,7 +289,7 @@ impl ProgramRun<'_> {
         let prompt = self.state.iteration().map(|it| it.prompt.to_string()).unwrap_or_default();
         let prompt = if goes_on { format!("{GO_ON}\n\nThe task:\n\n{prompt}") } else { prompt };
         let prompt = PromptRequest::new(id, vec![prompt.into()]);
-        line.send(&RpcFrame::request(PROMPT, names.session_prompt, prompt)).await?;
+        line.send(&AcpFrame::request(PROMPT, names.session_prompt, prompt)).await?;
         self.note(AcpChange::Prompted).await?;
         Ok(())
     }

@@ -65,7 +65,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::IterationFailed { iteration, error, .. } => {
             ("iteration_failed", json!({ "iteration": iteration + 1, "error": error }))
         }
-        Record::Stopped { by, .. } => ("answer_stopped", json!({ "by": by })),
+        Record::Stopped { by, .. } => ("chat_stopped", json!({ "by": by })),
         Record::Judging { about, .. } => judging(about),
         Record::Fork { about, .. } => about.event(),
         Record::After { about, .. } => about.event(),

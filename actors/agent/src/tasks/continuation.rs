@@ -131,7 +131,7 @@ fn stopped(
 ) -> Result<Option<Record>, ToolError> {
     if state.begun.plan.chat.is_none() {
         return Err(ToolError::invalid(
-            "it is not a chat, so there is no next message to wait for",
+            "the execution ends by itself, and waits for no next message",
         )
         .next("aegis.task.cancel ends it"));
     }

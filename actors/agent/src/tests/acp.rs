@@ -202,10 +202,13 @@ impl CommandRunner for FakePrograms {
 
     async fn stop(
         &self,
-        _: &CallCx,
+        cx: &CallCx,
         id: JobId,
         _: std::time::Duration,
     ) -> Result<(PlaceProcess, bool), ToolError> {
+        if cx.cancel.is_cancelled() {
+            return Err(ToolError::cancelled());
+        }
         let mut processes = lock(&self.0.processes);
         let one = processes.iter_mut().find(|one| one.shown.id == id).expect("a process");
         one.shown.state = ProcessState::Signalled(15);
@@ -419,6 +422,17 @@ async fn a_program_that_died_loads_its_session_or_fails() {
     programs.ends();
     assert_eq!(stage.end(&id).await["error_code"], "program_failed");
     assert_eq!(programs.processes().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cancelled_execution_ends_its_process() {
+    let (stage, id) = Stage::with_acp(NOT_LOADING).await;
+    let programs = stage.machine.programs();
+    eventually("it is prompted", async || programs.asked().len() == 3).await;
+    stage.good("aegis.task.cancel", json!({ "execution_id": id })).await;
+    let ended = async || programs.processes()[0].state != ProcessState::Running;
+    eventually("it is ended", ended).await;
+    assert_eq!(stage.end(&id).await["status"], "cancelled");
 }
 
 #[tokio::test]

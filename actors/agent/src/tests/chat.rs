@@ -198,7 +198,7 @@ async fn a_chat_is_stopped_in_an_answer_in_a_call_and_before_either_and_goes_on_
     let logs = json!({ "execution_id": id, "limit": 200 });
     let logs = stage.good("aegis.task.logs", logs).await;
     let stops = logs["events"].as_array().expect("events").iter();
-    assert_eq!(stops.filter(|event| event["event_type"] == "answer_stopped").count(), 3);
+    assert_eq!(stops.filter(|event| event["event_type"] == "chat_stopped").count(), 3);
 
     let plain = json!({ "agent_id": "worker", "intent": "Look" });
     stage.models.be_silent(true);

@@ -28,7 +28,7 @@ pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
         "[model.provider.script]\nkind = \"scripted\"\nscript = {script:?}\nmodels = {{ m = {{}} }}\n"
     );
     fs::write(home.path().join("config.toml"), config)?;
-    let daemon = ServedDaemon::start(repo, home.path())?;
+    let mut daemon = ServedDaemon::start(repo, home.path())?;
     let manifest = json!({ "manifest_yaml": MANIFEST }).to_string();
     daemon.output(&["call", "aegis.agent.create", "--json", &manifest])?;
     daemon.output(&["policy", "add", "careful", "ask", "aegis.script.save"])?;
@@ -36,7 +36,9 @@ pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
     let acpx = |daemon: &ServedDaemon, arguments: &[&str]| -> Result<String> {
         let run = tools.npm_script(ACPX).args(["--agent", &agent]).arg("--cwd").arg(home.path());
         let run = run.args(["--format", "quiet", "--timeout", "60"]).args(arguments);
-        Ok(run.envs(daemon.environment().iter().cloned()).env("HOME", home.path()).read()?)
+        let run = run.envs(daemon.environment().iter().cloned()).env("HOME", home.path());
+        // What was refused is an exit status of its own.
+        Ok(run.ignore_status().read()?)
     };
     let kept = |daemon: &ServedDaemon| -> Result<usize> {
         let listed = daemon.output(&["call", "aegis.script.list", "--json", "{}"])?;

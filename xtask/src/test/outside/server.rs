@@ -107,6 +107,13 @@ impl ServedDaemon {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Kills it, as a crash does.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.hivekeep);
         command.args(arguments).envs(self.environment.clone());

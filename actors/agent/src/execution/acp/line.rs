@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::AcpBreak;
 use crate::{
     acp::{
-        frames::{MAX_FRAME_BYTES, RpcFrame},
+        frames::{AcpFrame, MAX_FRAME_BYTES},
         schema::{RequestId, Response},
     },
     codes,
@@ -31,10 +31,10 @@ const ERROR_BYTES: usize = 4 * 1024;
 const MAX_JUNK: usize = 100;
 
 /// A frame, and its place in the program's output.
-pub(super) struct AcpFrame {
+pub(super) struct PlacedFrame {
     pub(super) from: u64,
     pub(super) to: u64,
-    pub(super) frame: RpcFrame,
+    pub(super) frame: AcpFrame,
 }
 
 /// See the module.
@@ -65,7 +65,7 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
     }
 
     /// Waits for the next frame. It can be dropped, and loses nothing.
-    pub(super) async fn next(&mut self) -> Result<AcpFrame, AcpBreak> {
+    pub(super) async fn next(&mut self) -> Result<PlacedFrame, AcpBreak> {
         loop {
             let end = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
             let Some(length) = end.map(|end| self.searched + end + 1) else {
@@ -82,11 +82,11 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
             if length > MAX_FRAME_BYTES {
                 return Err(AcpBreak::protocol("a line is longer than 1 MiB"));
             }
-            match RpcFrame::read(&line) {
-                Ok(frame) => return Ok(AcpFrame { from, to: self.at, frame }),
+            match AcpFrame::read(&line) {
+                Ok(frame) => return Ok(PlacedFrame { from, to: self.at, frame }),
                 Err(_) if line.trim_ascii().is_empty() => {}
                 Err(_) if self.junk < MAX_JUNK => self.junk += 1,
-                Err(_) => return Err(AcpBreak::protocol("its output is not made of frames")),
+                Err(_) => return Err(AcpBreak::protocol("its output has no frames")),
             }
         }
     }
@@ -140,7 +140,7 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
     }
 
     /// Writes a frame whole. What fails may have written a part of it.
-    pub(super) async fn send(&self, frame: &RpcFrame) -> Result<(), AcpBreak> {
+    pub(super) async fn send(&self, frame: &AcpFrame) -> Result<(), AcpBreak> {
         let (line, until) = (frame.line(), Instant::now() + PATIENCE);
         let mut rest = &line[..];
         while !rest.is_empty() {
@@ -168,10 +168,10 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
         params: impl Serialize,
         limit: Duration,
     ) -> Result<Value, AcpBreak> {
-        self.send(&RpcFrame::request(id, method, params)).await?;
+        self.send(&AcpFrame::request(id, method, params)).await?;
         let answer = async {
             loop {
-                if let RpcFrame::Response(response) = self.next().await?.frame
+                if let AcpFrame::Response(response) = self.next().await?.frame
                     && let Some(answer) = answer_to(id, response, method)
                 {
                     return answer;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::tools;
 use crate::{
     acp::{
-        frames::{RpcFrame, params},
+        frames::{AcpFrame, params},
         schema::{
             CLIENT_METHOD_NAMES, ClientCapabilities, Error, FileSystemCapabilities,
             PermissionOption, PermissionOptionKind, ReadTextFileRequest, ReadTextFileResponse,
@@ -31,7 +31,7 @@ const SHOWN: usize = 2_000;
 
 /// Answer to a request, and why it says no.
 pub(super) struct AcpAnswer {
-    pub(super) frame: RpcFrame,
+    pub(super) frame: AcpFrame,
     pub(super) error: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl ExecutionSaga {
                     Err(error) => (Err(error), None),
                 };
                 let error = error.or_else(|| answer.as_ref().err().map(ToString::to_string));
-                return AcpAnswer { frame: RpcFrame::answer(id, answer), error };
+                return AcpAnswer { frame: AcpFrame::answer(id, answer), error };
             }
             it if it == names.fs_read_text_file => self.read_file(state, given).await.map(json),
             it if it == names.fs_write_text_file => self.write_file(state, given).await.map(json),
@@ -88,7 +88,7 @@ impl ExecutionSaga {
             other => Err(Error::method_not_found().data(other)),
         };
         let error = answer.as_ref().err().map(ToString::to_string);
-        AcpAnswer { frame: RpcFrame::answer(id, answer), error }
+        AcpAnswer { frame: AcpFrame::answer(id, answer), error }
     }
 
     /// Outcome of a request for permission, and why it is refused. What only reads is allowed.

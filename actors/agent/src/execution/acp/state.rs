@@ -16,9 +16,9 @@ pub(super) const SAYS: &str = "agent_message_chunk";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub(crate) enum AcpChange {
-    /// Its process runs.
+    /// A process of it runs.
     Started { process: JobId },
-    /// The program has a session, which it can load again or not.
+    /// A session was opened or loaded, and can be loaded again or not.
     Session { id: String, loads: bool, read: u64 },
     /// The message is in its input.
     Prompted,
@@ -26,7 +26,7 @@ pub(crate) enum AcpChange {
     Updated { update: Value, read: u64 },
     /// The program wants something.
     Asked { method: String, about: String, from: u64, read: u64 },
-    /// The request has an answer, which says no where there is an error.
+    /// An answer is in its input, which says no where there is an error.
     Answered { from: u64, error: Option<String> },
 }
 
