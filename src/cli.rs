@@ -27,6 +27,8 @@ mod ps;
 mod reach;
 mod reference;
 #[cfg(feature = "full")]
+mod replay;
+#[cfg(feature = "full")]
 mod runs;
 mod sessions;
 #[cfg(feature = "full")]
@@ -96,6 +98,8 @@ enum Command {
     #[cfg(feature = "full")]
     Chat(chat::Args),
     #[cfg(feature = "full")]
+    Replay(replay::Args),
+    #[cfg(feature = "full")]
     Team(team::Args),
     Config(config::Args),
     Integrate(integrate::Args),
@@ -150,6 +154,8 @@ pub fn main() -> ExitCode {
         Command::Runs(args) => runs::run(&context, &args),
         #[cfg(feature = "full")]
         Command::Chat(args) => chat::run(&context, &args),
+        #[cfg(feature = "full")]
+        Command::Replay(args) => replay::run(&context, &args),
         #[cfg(feature = "full")]
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),

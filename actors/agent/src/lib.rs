@@ -96,8 +96,9 @@ impl RegisteredManifest for DeployedAgent {
 /// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue), [`Models`](hivekeep_ports::Models),
 /// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places) and
 /// [`WorkspaceFiles`](hivekeep_ports::WorkspaceFiles), and the limit of calls that wait; uses
-/// [`WorkspaceBounds`](hivekeep_ports::WorkspaceBounds) and [`ImagePresence`](hivekeep_ports::ImagePresence). Offers
-/// [`Chats`], [`ExecutionFiles`] and [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
+/// [`WorkspaceBounds`](hivekeep_ports::WorkspaceBounds), [`ImagePresence`](hivekeep_ports::ImagePresence) and
+/// [`WorkspaceForks`](hivekeep_ports::WorkspaceForks). Offers [`Chats`], [`ExecutionFiles`] and
+/// [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
 pub struct AgentFamily;
 
 impl Family for AgentFamily {

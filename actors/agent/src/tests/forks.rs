@@ -1,6 +1,6 @@
 //! Forks, rewinds, comparisons and replays over a real journal.
 
-use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_kernel::{SessionId, ToolError, view::ToolView};
 use hivekeep_ports::{ModelAnswer, ModelMessage, ModelRequest};
 use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
@@ -343,4 +343,30 @@ async fn a_replay_names_the_first_request_that_is_another_one() {
         }
     }
     assert_eq!(stage.children.calls("fs.write"), calls, "nothing is called");
+}
+
+#[tokio::test]
+async fn forks_are_bounded_and_an_agent_forks_what_it_began_alone() {
+    let mut stage = Stage::with_worker("").await;
+    stage.rig.options.max_running = 4;
+    stage.rig = stage.rig.crashed().await;
+    stage.models.answer(working);
+    let id = stage.begun("Mend it").await;
+    stage.closed(&id).await;
+    let (of_agent, _) = stage.children.opened().remove(0);
+    let asked = json!({ "execution_id": id, "at": { "turn": 1 } });
+    let denied = stage.call_as(of_agent, ToolView::default(), "agent_fork", asked).await;
+    assert_eq!(denied.expect_err("denied").code, "continue_denied");
+
+    stage.models.be_silent(true);
+    let more = json!({ "execution_id": id, "at": { "turn": 1 }, "count": 4 });
+    let refused = stage.refused("agent_fork", more).await;
+    assert_eq!(refused.code, "too_many_runs", "three quarters are one user's");
+    assert!(refused.message.starts_with("3 of 4 forks were begun: "), "{refused}");
+    let begun = refused.details["execution_ids"].as_array().expect("ids").clone();
+    assert_eq!(begun.len(), 3);
+    for fork in begun {
+        let cancelled = stage.good("aegis.task.cancel", json!({ "execution_id": fork })).await;
+        assert_eq!(cancelled["cancelled"], true);
+    }
 }
