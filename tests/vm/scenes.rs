@@ -12,6 +12,7 @@ pub mod e2b_crash;
 pub mod escapes;
 pub mod examples;
 pub mod files;
+pub mod forks;
 pub mod git;
 pub mod guides;
 pub mod host;

@@ -74,7 +74,8 @@ fn in_turns(table: &mut Table) {
         swarm: an_ordered_stop_cancels_no_swarm;
         host: a_slow_machine_is_no_dead_one
     };
-    let third: [(&str, OnHouse); 9] = rows! {
+    let third: [(&str, OnHouse); 10] = rows! {
+        forks: a_thought_goes_on_in_the_machine_of_its_turn;
         disks: disks_come_back_as_they_were_frozen;
         merge: what_deletions_leave_is_merged_and_lost_nowhere;
         parking: every_sleeper_has_its_own_answer;
