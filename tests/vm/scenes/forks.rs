@@ -13,7 +13,7 @@ use crate::house::{House, PATIENCE};
 
 /// Writes what the turn is to the disk and to memory, and says it at the end.
 fn replies() -> Value {
-    let run = |command: &str| json!([{ "name": "cmd_run", "arguments": { "command": command } }]);
+    let run = |command: &str| json!([{ "name": "bash", "arguments": { "command": command } }]);
     let first = run("echo one > /workspace/note; echo 1 > /dev/shm/n");
     let second = || json!({ "calls": run("echo two >> /workspace/note; echo 2 > /dev/shm/n") });
     let look = run("tr '\\n' , < /workspace/note; cat /dev/shm/n");
@@ -43,7 +43,7 @@ pub fn a_thought_goes_on_in_the_machine_of_its_turn(mut house: House) {
         "spec": {
             "runtime": { "language": "python", "version": "3.11", "isolation": "microvm" },
             "execution": { "checkpoint": "turn" },
-            "tools": ["cmd.run"],
+            "tools": ["bash"],
             "task": { "instruction": "Count." },
         },
     });
