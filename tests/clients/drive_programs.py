@@ -164,9 +164,11 @@ def drive(daemon, provider, program, image):
         return daemon.call(f"aegis.task.{tool}", execution_id=id_, **more)
 
     def held():
+        if provider.held.acquire(timeout=1):
+            return True
         running = about("status")["status"] == "running"
         expect(running, f"{program} has ended, {provider.trouble}: {about('logs', limit=200)['events'][-8:]}")
-        return provider.held.acquire(timeout=1)
+        return False
     until(f"{program} asks", held)
     processes = search(KEY)
     daemon.kill()
@@ -187,7 +189,7 @@ def drive(daemon, provider, program, image):
     expect(provider.keys == {KEY} or provider.keys == {f"Bearer {KEY}"}, provider.keys)
     requests, calls = ended["model_requests"], sum(
         event["event_type"] == "tool_invocation_completed" for event in about("logs", limit=200)["events"])
-    expect(requests["cut"] == 3 and requests["asked"] == len(provider.whole) + 3, requests)
+    expect(requests["asked"] == len(provider.whole) + 3, requests)
     expect(calls == tools, f"{calls} calls")
     took = time.monotonic() - began
     print(f"{program}: {len(provider.whole)} answers, {calls} calls of tools, each once, with 4 daemons killed; no key in "
