@@ -11,7 +11,7 @@
 
 mod explore;
 mod farewell;
-mod host_image;
+pub(crate) mod host_image;
 mod house;
 mod job;
 mod play;

@@ -1,5 +1,5 @@
-//! The image of the demo's sandboxes: programs of this host with the libraries that they need, as a
-//! container image that `hivekeep image pull` takes. No package is fetched for it.
+//! The image of the demo's sandboxes, and of programs of others: programs of this host with the libraries that they
+//! need, as a container image that `hivekeep image pull` takes. No package is fetched for it.
 
 use std::{
     fs,
@@ -48,14 +48,40 @@ const SYSTEMS_OWN: [&str; 2] = ["/usr/bin", "/bin"];
 /// Folders of libraries that are names of folders below `/usr` on most systems.
 const MERGED: [&str; 2] = ["lib", "lib64"];
 
+/// Things in an image beside the programs of this host.
+#[derive(Default)]
+pub(crate) struct ImageExtras<'e> {
+    /// More programs, whose libraries come with them.
+    pub(crate) programs: Vec<PathBuf>,
+    /// Programs whose libraries alone are needed.
+    pub(crate) linked: Vec<PathBuf>,
+    /// Links of `/usr/bin`: name, and where it leads.
+    pub(crate) links: Vec<(&'e str, PathBuf)>,
+    /// A folder, and the name of one in it that stands at the root.
+    pub(crate) beside: Option<(&'e Path, &'e str)>,
+}
+
 /// Writes the image into a folder, in the form of `docker save`; returns its path.
-pub(super) fn write(shell: &Shell, folder: &Path) -> Result<PathBuf> {
+pub(crate) fn write(shell: &Shell, folder: &Path, extras: &ImageExtras<'_>) -> Result<PathBuf> {
     let _none_before = fs::remove_dir_all(folder);
     let tree = folder.join("tree");
     fill(shell, &tree)?;
+    for program in &extras.programs {
+        let name = program.file_name().context("no name")?;
+        fs::copy(program, tree.join("usr/bin").join(name))?;
+    }
+    for program in extras.programs.iter().chain(&extras.linked) {
+        libraries(shell, program).iter().try_for_each(|library| copy(library, &tree))?;
+    }
+    for (name, to) in &extras.links {
+        symlink(to, tree.join("usr/bin").join(name))?;
+    }
     let _there = shell.push_dir(folder);
     let same = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"];
     cmd!(shell, "tar {same...} -C {tree} -cf layer.tar .").quiet().run()?;
+    if let Some((from, name)) = extras.beside {
+        cmd!(shell, "tar {same...} -C {from} -rf layer.tar {name}").quiet().run()?;
+    }
     let sum = cmd!(shell, "sha256sum layer.tar").quiet().read()?;
     let digest = sum.split(' ').next().context("sha256sum printed nothing")?;
     let config = json!({
@@ -65,7 +91,9 @@ pub(super) fn write(shell: &Shell, folder: &Path) -> Result<PathBuf> {
     fs::write(folder.join("config.json"), config.to_string())?;
     let manifest = json!([{ "Config": "config.json", "Layers": ["layer.tar"] }]);
     fs::write(folder.join("manifest.json"), manifest.to_string())?;
-    cmd!(shell, "tar -cf image.tar manifest.json config.json layer.tar").quiet().run()?;
+    cmd!(shell, "tar -cf image.tar --remove-files manifest.json config.json layer.tar")
+        .quiet()
+        .run()?;
     Ok(folder.join("image.tar"))
 }
 
@@ -129,10 +157,18 @@ mod tests {
     #[test]
     fn programs_run_in_the_tree_and_the_layer_is_the_one_that_is_named() {
         let (shell, dir) = (Shell::new().unwrap(), tempfile::tempdir().unwrap());
-        let image = write(&shell, &dir.path().join("image")).unwrap();
+        let links = vec![("shell", PathBuf::from("sh"))];
+        let extras =
+            ImageExtras { links, beside: Some((dir.path(), "beside")), ..Default::default() };
+        fs::create_dir(dir.path().join("beside")).unwrap();
+        let image = write(&shell, &dir.path().join("image"), &extras).unwrap();
         let folder = image.parent().unwrap();
+        cmd!(shell, "tar -C {folder} -xf {image}").quiet().run().unwrap();
         let sum = cmd!(shell, "sha256sum").stdin(fs::read(folder.join("layer.tar")).unwrap());
         let sum = sum.quiet().read().unwrap();
+        let layer = folder.join("layer.tar");
+        let listed = cmd!(shell, "tar -tf {layer}").quiet().read().unwrap();
+        assert!(listed.contains("\nbeside/") && listed.contains("./usr/bin/shell"), "{listed}");
         let config = fs::read_to_string(folder.join("config.json")).unwrap();
         assert!(config.contains(sum.split(' ').next().unwrap()));
         let tree = folder.join("tree");

@@ -151,7 +151,7 @@ fn sandbox_image(repo: &Repo, teller: &Teller, programs: &DemoPrograms) -> Resul
             return Ok("is there".to_owned());
         }
         let folder = programs.images.with_file_name("host-image");
-        let archive = host_image::write(&repo.shell, &folder)?;
+        let archive = host_image::write(&repo.shell, &folder, &Default::default())?;
         let from = format!("docker-archive:{}", archive.display());
         programs.command(repo, &["image", "pull", &from, "--name", HOST_IMAGE]).run()?;
         fs::remove_dir_all(folder)?;

@@ -30,7 +30,7 @@ pub(crate) enum Night {
     Vm,
     /// Ten minutes for each fuzz target, then an hour of the soak test, alone
     Soak,
-    /// All versions of clients of others with sandboxes and machines, real models, 10,000 generated
+    /// All versions of clients of others with sandboxes and machines, real models, agents of others, 10,000 generated
     /// cases, root file systems, rustdoc, a build and lints without clippy in the compiler's place, a share of
     /// the mutants, the demo
     Others,

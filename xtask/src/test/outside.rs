@@ -1,7 +1,7 @@
 //! hivekeep judged by programs that others wrote: the official conformance suite, the official
 //! inspector, the official clients, acpx as an editor, schemathesis for the HTTP API, MCP servers as sources, and a
-//! real language model, a real embedding model, Qdrant's own client, and E2B's SDKs; and its walls by a
-//! program that tries to get out.
+//! real language model, a real embedding model, Qdrant's own client, and E2B's SDKs; agents of others as its agents;
+//! and its walls by a program that tries to get out.
 
 mod acp;
 mod clients;
@@ -12,6 +12,7 @@ mod inspector;
 mod models;
 mod openapi;
 mod package_cache;
+mod programs;
 mod python;
 mod qdrant;
 mod server;
@@ -83,6 +84,10 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
             true => qdrant::check(repo),
             false => Ok(StepOutcome::Skipped("build failed".to_owned())),
         });
+        // 700 MB of packages, and minutes: a night's, or for whoever names it.
+        if all {
+            steps.run("programs", || with(&|tools| programs::check(repo, tools, scope)));
+        }
         steps.run("clients", || with(&|tools| clients::check(repo, tools, scope, all)));
     });
 }

