@@ -86,7 +86,8 @@ fn an_execution_goes_on_after_kill_9_and_does_nothing_twice() {
 fn a_kill_at_each_point_asks_and_does_nothing_twice() {
     for (point, interrupted) in [
         ("agent.turn_answered", 0),
-        ("agent.turn_recorded", 0),
+        // No intent of a call is recorded: one that is due may have been begun.
+        ("agent.turn_recorded", 1),
         ("agent.call_made", 1),
         ("agent.call_recorded", 0),
     ] {
