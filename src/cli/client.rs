@@ -9,7 +9,7 @@ use hivekeep_config::{ConfigProblems, ConfigSources, LoadedConfig};
 use hivekeep_door_server::lines::{LineOutcome, LineReader};
 use hyper::{Request, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::{
     net::UnixStream,
     runtime::{Builder, Runtime},
@@ -217,6 +217,14 @@ impl Answer {
 
 fn broken(why: &dyn std::fmt::Display) -> CommandFailure {
     CommandFailure::Other(format!("the talk with the daemon broke off: {why}; see `hivekeep logs`"))
+}
+
+/// Input of a tool.
+pub(super) fn object(input: Value) -> Map<String, Value> {
+    match input {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,14 @@ use hivekeep_door_server::plain;
 use hivekeep_ingest::PdfLimits;
 use hivekeep_kernel::ProgressUpdate;
 use hivekeep_model::codes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{CliContext, CommandFailure, call::Bar, client::Client, output};
+use super::{
+    CliContext, CommandFailure,
+    call::Bar,
+    client::{Client, object},
+    output,
+};
 use crate::control::ControlMethod;
 
 /// Ingest a folder or a file into a collection, to be asked with `hivekeep ask`.
@@ -107,14 +112,6 @@ fn placed(config: &Config, path: &Path) -> Result<(String, String), CommandFailu
     };
     let path = if below.is_empty() { ".".to_owned() } else { below };
     Ok((name.clone(), path))
-}
-
-/// Input of a tool.
-pub(super) fn object(input: Value) -> Map<String, Value> {
-    match input {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
 }
 
 /// Ask a collection a question: a model answers from its passages, or, where none is configured, they are shown.

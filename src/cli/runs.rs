@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     CliContext, CommandFailure,
-    client::Client,
-    ingest::object,
+    client::{Client, object},
     output::{self, Paint, word},
 };
 use crate::control::ControlMethod;

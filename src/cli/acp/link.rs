@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     cli::{
         CommandFailure,
-        client::Client,
-        ingest::object,
+        client::{Client, object},
         output::word,
         reach::{DaemonReach, Unreachable},
         runs::list,

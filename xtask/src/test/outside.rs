@@ -86,7 +86,7 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
         });
         // 700 MB of packages, and minutes: a night's, or for whoever names it.
         if all {
-            steps.run("programs", || with(&|tools| programs::check(repo, tools, scope)));
+            steps.run("programs", || with(&|tools| programs::check(repo, tools, scope.images)));
         }
         steps.run("clients", || with(&|tools| clients::check(repo, tools, scope, all)));
     });

@@ -11,7 +11,6 @@ use crate::demo::host_image::{self, ImageExtras};
 use crate::repo::Repo;
 use crate::setup::needs::program;
 use crate::steps::{StepOutcome, passed};
-use crate::test::nextest::Scope;
 use crate::{guest, image};
 
 /// Programs, and where their packages have them. What an installation would run is not: native programs are where the
@@ -28,8 +27,8 @@ const PROGRAMS: [(&str, &str); 6] = [
 const IMAGE: &str = "local/programs";
 
 /// A program that cannot be had fails the step: nothing else shows that it works.
-pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<StepOutcome> {
-    if !scope.images {
+pub(super) fn check(repo: &Repo, tools: &Tools, images: bool) -> Result<StepOutcome> {
+    if !images {
         return Ok(StepOutcome::Skipped("no images".to_owned()));
     }
     if !program("bwrap") {
