@@ -114,11 +114,12 @@ spec:
 
 
 def machines():
-    """Processes that share none of the host's namespaces of processes."""
+    """Processes of sandboxes that are made from the image: its packages are at the root."""
     host = os.readlink("/proc/self/ns/pid")
     for process in pathlib.Path("/proc").iterdir():
         try:
-            if process.name.isdigit() and os.readlink(process / "ns/pid") != host:
+            inside = process.name.isdigit() and os.readlink(process / "ns/pid") != host
+            if inside and (process / "root/node_modules/@openai/codex").exists():
                 yield process
         except OSError:
             pass
@@ -130,8 +131,6 @@ def search(key):
     for process in machines():
         try:
             expect(key not in (process / "environ").read_bytes(), f"the key is a variable of {process}")
-            if b"placeholder" not in (process / "environ").read_bytes():
-                continue
             for folder in ("workspace", "root", "tmp", "etc", "var", "run"):
                 found = subprocess.run(["grep", "-rlsF", key, process / "root" / folder], capture_output=True).stdout
                 expect(not found, f"the key is in {found}")
@@ -171,17 +170,23 @@ def drive(daemon, provider, program, image):
         return False
     until(f"{program} asks", held)
     processes = search(KEY)
+    expect(processes > 1, "the program is not among the processes that were looked at")
     daemon.kill()
     until(f"{program} asks again", held)
     daemon.kill()
     # Its tool runs, as soon as the whole answer is a record.
-    until("the answer is recorded", lambda: about("status")["tokens"] > 0 and any(provider.main))
+    def recorded():
+        events = [event["event_type"] for event in about("logs", limit=200)["events"]]
+        return any(provider.main) and events.count("llm_interaction") >= len(provider.whole)
+    until("the answer is recorded", recorded)
     daemon.kill()
     until(f"{program} tells the result", held)
     daemon.kill()
     ended = about("wait", timeout_seconds=PATIENCE)
     expect(ended["status"] == "completed" and not provider.trouble, (ended, provider.trouble))
     expect(ended["last_output"] == DONE, ended)
+    # Its machine is stopped then, and a look at its files is not cut by that.
+    until("its session ends", lambda: about("logs", limit=200)["events"][-1]["event_type"] == "session_closed")
     for path, content in [("made.txt", "once\n")] + [("ours.txt", "by a tool")] * tools:
         file = daemon.call("aegis.execution.file", execution_id=id_, path=path)
         expect(file["content"] == content, file)
@@ -208,6 +213,9 @@ def main():
             except AssertionError as error:
                 failed.append(program)
                 print(f"FAILED: {program}: {error}", flush=True)
+                # It would take what is meant for the next one.
+                for run in daemon.call("aegis.task.list")["executions"]:
+                    daemon.call("aegis.task.cancel", execution_id=run["id"])
     finally:
         daemon.stop()
     expect(not failed, failed)
