@@ -162,7 +162,7 @@ mod tests {
             json!({ "event_type": "iteration_failed", "payload": payload })
         };
         let stopped = json!({ "event_type": "chat_stopped", "payload": {} });
-        assert_eq!(ended(&[begun.clone()]), Ok(StopReason::EndTurn));
+        assert_eq!(ended(std::slice::from_ref(&begun)), Ok(StopReason::EndTurn));
         assert_eq!(ended(&[failed("internal"), begun.clone()]), Ok(StopReason::EndTurn));
         assert_eq!(ended(&[begun.clone(), stopped]), Ok(StopReason::Cancelled));
         for (code, reason) in [

@@ -34,7 +34,7 @@ const WORDS: [&str; 13] = [
 ];
 
 /// Parameters that name something and are not refused here, of one tool or of all, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 12] = [
+const EXCEPTIONS: [(&str, &str, &str); 14] = [
     (
         "*",
         "agent_id",
@@ -43,6 +43,8 @@ const EXCEPTIONS: [(&str, &str, &str); 12] = [
     ("*", "binding_id", "needs a server of git; actors/repository tries another's"),
     ("*", "credential_binding_id", "a credential of the configuration"),
     ("*", "execution_id", "needs a model; actors/agent tries another's"),
+    ("agent_compare", "execution_ids", "needs a model; actors/agent tries another's"),
+    ("agent_rewind", "to", "a place in an execution"),
     ("*", "swarm_id", "needs machines that are forked"),
     ("*", "to_markdown", "a form"),
     ("process_list", "place", "chooses among the caller's own"),

@@ -16,8 +16,8 @@ use crate::{
 const MAX_COUNT: u32 = 20;
 
 /// Create, restore, list or delete snapshots of a workspace. A snapshot keeps the
-/// disk and, asked for, the memory with everything that runs. Restoring goes back
-/// to any of them and keeps the others; what was not snapshotted is lost.
+/// disk and, asked for, the memory. Restoring goes back to any of them and keeps
+/// the others; what is in none of them is lost.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// Id or name of the workspace.
@@ -33,14 +33,14 @@ pub(crate) enum SnapshotAction {
     Create {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
-        /// Keep the memory too, so that a restore or a fork goes on where this was. Needs a running `vm` workspace. Default: false.
+        /// Keep the memory too. Needs a running `vm` workspace. Default: false.
         include_memory: Option<bool>,
     },
     /// Go back to one.
     Restore {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
-        /// Also remove the snapshots made after this one. Default: false, they stay and can be restored.
+        /// Also remove the snapshots made after it. Default: false.
         discard_newer: Option<bool>,
     },
     /// Show all.
@@ -49,7 +49,7 @@ pub(crate) enum SnapshotAction {
     Delete {
         /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
         name: String,
-        /// Delete it also where snapshots were made after it, which stay. Default: false.
+        /// Also where newer ones were made, which stay.
         keep_newer: Option<bool>,
     },
 }
