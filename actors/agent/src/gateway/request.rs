@@ -3,7 +3,6 @@
 
 use hivekeep_kernel::{Layer, ToolError, codes::INVALID_INPUT};
 use hivekeep_ports::{GuestHttpAnswer, GuestHttpRequest, ModelApi};
-use hivekeep_runtime::json_text;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -207,7 +206,7 @@ fn route(path: &str) -> Option<(ModelApi, Option<(&str, bool)>)> {
 /// in another order when they repeat it.
 pub(crate) fn key(request: &GuestHttpRequest) -> String {
     use sha2::{Digest, Sha256};
-    let sorted = json_text::from_slice::<Value>(&request.body).map(|mut body| {
+    let sorted = serde_json::from_slice::<Value>(&request.body).map(|mut body| {
         body.sort_all_objects();
         body.to_string().into()
     });
