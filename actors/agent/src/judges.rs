@@ -4,7 +4,6 @@
 use hivekeep_kernel::{AgentId, CallCx, Layer, ToolError};
 use hivekeep_manifest::{agent::AgentManifest, parse_agent};
 use hivekeep_manifest_registry::RegistryCaller;
-use hivekeep_ports::ModelUse;
 
 use crate::{
     codes,
@@ -70,10 +69,7 @@ impl AgentService {
             return Err(ToolError::new(Layer::Actor, codes::AGENT_FIELD_UNSUPPORTED, why)
                 .next("name an agent without such an `output_handler`"));
         }
-        self.may_have(cx, plan.machine.as_ref())?;
-        self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
-        plan.tools = self.shown(cx, &plan.tools);
-        self.may_read(cx, &plan)?;
+        self.complete(cx, &mut plan).await?;
         Ok(JudgePlan { plan, input_schema })
     }
 }

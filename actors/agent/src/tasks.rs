@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{AgentId, CallCx, ExecutionId, Layer, SessionId, ToolError, User, tools};
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_manifest_registry::RegistryCaller;
-use hivekeep_ports::{ModelRelay, ModelUse};
+use hivekeep_ports::{ModelRelay, ModelSource, ModelUse};
 use hivekeep_runtime::{
     runs::{RunCaller, RunStatus, SequencedEvent},
     saga::SagaView,
@@ -128,11 +128,32 @@ impl AgentService {
         request: ExecutionRequest,
         budget: AgentBudget,
     ) -> Answer<TaskStarted> {
-        let caller = self.caller(cx)?;
-        let above = self.above(cx)?;
-        let (agent_id, manifest) = self.manifest(caller, agent, version).await?;
+        let (agent_id, manifest) = self.manifest(self.caller(cx)?, agent, version).await?;
         let request = ExecutionRequest { host: self.host(&manifest.spec), ..request };
         let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
+        let sources = self.complete(cx, &mut plan).await?;
+        self.plan_judges(cx, &mut plan).await?;
+        let version = plan.version.clone();
+        let begun = self.first_record(cx, id, plan, &budget)?;
+        self.begin(begun, Vec::new()).await?;
+        Ok(TaskStarted {
+            execution_id: id,
+            status: "started",
+            agent_id,
+            version,
+            provider_kind: sources.first().map_or("unknown", |source| source.provider_kind),
+        })
+    }
+
+    /// Completes a plan with what the caller's session may have, reach and hand on; the sources of its model.
+    ///
+    /// # Errors
+    /// Those of what the session may not have, or what is not there.
+    pub(crate) async fn complete(
+        &self,
+        cx: &CallCx,
+        plan: &mut ExecutionPlan,
+    ) -> Answer<Vec<ModelSource>> {
         self.may_have(cx, plan.machine.as_ref())?;
         let mut sources = self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
         if let Some(program) = &mut plan.program {
@@ -140,16 +161,27 @@ impl AgentService {
             program.choose(&sources, |provider, api| relay.speaks(provider, api))?;
             sources.retain(|source| source.provider == program.provider);
         }
-        plan.budget = self.budget(caller, &plan.budget, &budget)?;
+        plan.tools = self.shown(cx, &plan.tools);
+        self.may_read(cx, plan)?;
+        // Boxed: the agent of a handler is completed in turn.
+        Box::pin(self.plan_after(cx, plan)).await?;
+        Ok(sources)
+    }
+
+    /// First record of an execution that a caller begins, with a budget within those above it.
+    fn first_record(
+        &self,
+        cx: &CallCx,
+        id: ExecutionId,
+        mut plan: ExecutionPlan,
+        budget: &AgentBudget,
+    ) -> Answer<ExecutionBegun> {
+        let (caller, above) = (self.caller(cx)?, self.above(cx)?);
+        plan.budget = self.budget(caller, &plan.budget, budget)?;
         if let Some(above) = &above {
             plan.budget = plan.budget.within(&time_left(above));
         }
-        plan.tools = self.shown(cx, &plan.tools);
-        self.may_read(cx, &plan)?;
-        self.plan_judges(cx, &mut plan).await?;
-        self.plan_after(cx, &mut plan).await?;
-        let version = plan.version.clone();
-        let begun = ExecutionBegun {
+        Ok(ExecutionBegun {
             id,
             user: caller.user,
             session: cx.session,
@@ -159,14 +191,6 @@ impl AgentService {
             judges: false,
             plan,
             at: Utc::now(),
-        };
-        self.begin(begun, Vec::new()).await?;
-        Ok(TaskStarted {
-            execution_id: id,
-            status: "started",
-            agent_id,
-            version,
-            provider_kind: sources.first().map_or("unknown", |source| source.provider_kind),
         })
     }
 

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use chrono::Utc;
 use hivekeep_kernel::{CallCx, ExecutionId, Layer, ToolError, tools};
 use hivekeep_manifest::agent::AgentBudget;
-use hivekeep_ports::{ModelUse, OwnedSnapshot};
+use hivekeep_ports::OwnedSnapshot;
 use hivekeep_runtime::log::Decision;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Answer, time_left};
+use super::Answer;
 use crate::{
     codes,
     execution::{
@@ -161,8 +160,10 @@ impl AgentService {
         // A refusal of every fork is told before anything is made.
         let origin = ForkOrigin { source, place, machine: None };
         let varied = |nth: usize| variations.get(nth).cloned().unwrap_or_default();
-        let begun = (0..count).map(|nth| self.forked(&cx, &whole, copies, &origin, varied(nth)));
-        let begun = begun.collect::<Answer<Vec<_>>>()?;
+        let mut begun = Vec::new();
+        for nth in 0..count {
+            begun.push(self.forked(&cx, &whole, copies, &origin, varied(nth)).await?);
+        }
         let machine = cx.guard(self.machine_at(&whole, place)).await?;
         let inherited = ForkRecord::Inherited(ForkOrigin { machine: machine.clone(), ..origin });
         let mut execution_ids = Vec::new();
@@ -241,7 +242,7 @@ impl AgentService {
     }
 
     /// First record of a fork, and what is said to it.
-    fn forked(
+    async fn forked(
         &self,
         cx: &CallCx,
         whole: &ExecutionState,
@@ -249,28 +250,15 @@ impl AgentService {
         origin: &ForkOrigin,
         ForkVariation { instruction, model }: ForkVariation,
     ) -> Answer<(ExecutionBegun, Option<Record>)> {
-        let (caller, above) = (self.caller(cx)?, self.above(cx)?);
         let mut plan = whole.begun.plan.clone();
         (plan.model, plan.scheduled_for) = (model.unwrap_or(plan.model), None);
-        self.shared.models.resolve(&plan.model, ModelUse::Generate)?;
-        self.may_have(cx, plan.machine.as_ref())?;
-        plan.tools = self.shown(cx, &plan.tools);
-        plan.budget = self.budget(caller, &plan.budget, &AgentBudget::default())?;
-        if let Some(above) = &above {
-            plan.budget = plan.budget.within(&time_left(above));
+        // The session may be another one than that which began the source.
+        self.complete(cx, &mut plan).await?;
+        for judge in plan.judges.values_mut() {
+            self.complete(cx, &mut judge.plan).await?;
         }
-        let first = ExecutionBegun {
-            id: ExecutionId::new(),
-            user: caller.user,
-            session: cx.session,
-            payer: above.as_ref().map_or(cx.session, |above| above.begun.payer),
-            parent: above.as_ref().map(|above| above.begun.id),
-            counts_calls: above.as_ref().is_some_and(ExecutionState::counts_calls),
-            judges: false,
-            plan,
-            at: Utc::now(),
-        };
-        let by = cx.caller.unwrap_or(caller.user);
+        let first = self.first_record(cx, ExecutionId::new(), plan, &AgentBudget::default())?;
+        let by = cx.caller.unwrap_or(first.user);
         let said = instruction.map(|text| said(text, by)).transpose()?;
         let begins = std::iter::once(Record::Begun(Box::new(first.clone())));
         let all = begins.chain(copies.iter().cloned());

@@ -120,6 +120,27 @@ impl Stage {
     }
 }
 
+/// A webhook passes no policy of its own when it is sent.
+#[tokio::test]
+async fn nobody_hands_on_more_than_the_session_may_not_by_a_fork_nor_by_another_agent() {
+    let stage = Stage::handing(WEBHOOK).await;
+    let id = stage.begun("work").await;
+    assert_eq!(stage.end(&id).await["status"], "completed");
+    let through = super::manifest("through", "1.0.0", "Hand it on.")
+        + "\n  output_handler: { type: agent, agent_id: worker }\n";
+    stage.good("create", json!({ "manifest_yaml": through })).await;
+    stage.machines.deny("web.fetch");
+    for (tool, args) in [
+        ("aegis.task.execute", json!({ "agent_id": "worker", "intent": "work" })),
+        ("aegis.task.execute", json!({ "agent_id": "through", "intent": "work" })),
+        ("agent_fork", json!({ "execution_id": id, "at": { "iteration": 1 } })),
+    ] {
+        let refused = stage.refused(tool, args.clone()).await;
+        assert_eq!(refused.code, "handler_denied", "{tool} {args}: {refused}");
+    }
+    assert_eq!(stage.outbound.sent().len(), 1);
+}
+
 #[tokio::test]
 async fn an_output_is_handed_on_before_the_end_by_each_kind_of_handler() {
     for handler in [WEBHOOK, AGENT, TOOL, CONTAINER] {

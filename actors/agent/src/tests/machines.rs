@@ -45,6 +45,11 @@ struct MachinesState {
 }
 
 impl FakeMachines {
+    /// Has the policy allow a tool to nobody.
+    pub(super) fn deny(&self, tool: &'static str) {
+        lock(&self.0).denied = Some(tool);
+    }
+
     /// Inputs of the calls of a tool; those of `make` are sessions.
     pub(super) fn calls(&self, tool: &str) -> Vec<Value> {
         let state = lock(&self.0);
@@ -287,7 +292,7 @@ async fn a_machine_that_is_not_made_ends_the_execution_and_one_that_is_forbidden
         (&json!("failed"), &json!("network_unavailable"))
     );
     assert!(stage.models.asked().is_empty());
-    lock(&stage.machines.0).denied = Some("network_policy");
+    stage.machines.deny("network_policy");
     let asked = json!({ "agent_id": "worker" });
     let refused = stage.refused("aegis.task.execute", asked).await;
     assert_eq!(refused.code, "agent_machine_denied");
