@@ -81,9 +81,12 @@ impl AgentService {
                 };
             };
             let spec = match kept.text.contains(FIELD) {
-                true => {
-                    self.manifest(all, &name, None).await.ok().and_then(|it| it.1.spec.schedule)
-                }
+                true => match self.manifest(all, &name, None).await {
+                    Ok((_, manifest)) => manifest.spec.schedule,
+                    // Deleted meanwhile.
+                    Err(error) if error.is(codes::AGENT_NOT_FOUND) => continue,
+                    Err(error) => return Err(error),
+                },
                 false => None,
             };
             let known = self.schedules.get(DAEMON, &name).ok();
