@@ -7,6 +7,7 @@ use chrono::Utc;
 use hivekeep_kernel::{Layer, Progress, SessionId, ToolError, codes, fault_point};
 use hivekeep_ports::{ChildAnswer, ChildCall};
 use hivekeep_runtime::log::LogError;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +33,7 @@ impl ExecutionSaga {
             Ok((tool, args)) => {
                 let cancel = self.handle.cancelled().child_token();
                 let session = Self::child(&state);
-                let call = self.made(session, tool, args, &cancel);
+                let call = self.made(session, tool, args, None, &cancel);
                 let mut call = std::pin::pin!(call);
                 let left = self.left(&state).unwrap_or_default();
                 let made = tokio::select! {
@@ -120,17 +121,38 @@ impl ExecutionSaga {
         session: SessionId,
         tool: &str,
         args: &serde_json::Map<String, Value>,
+        timeout: Option<Duration>,
         cancel: &CancellationToken,
     ) -> Result<ChildAnswer, ToolError> {
         let call = || ChildCall {
             session,
             tool: tool.to_owned(),
             args: args.clone(),
-            timeout: None,
+            timeout,
             cancel: cancel.clone(),
             progress: Progress::default(),
         };
         repeated(cancel, || self.shared.children.call(call())).await
+    }
+}
+
+impl ExecutionSaga {
+    /// Answer of a tool that the daemon calls in the execution's session, as far as `T` has it.
+    pub(super) async fn answer_of<T: DeserializeOwned>(
+        &self,
+        state: &ExecutionState,
+        (tool, args): (&str, Value),
+        timeout: Option<Duration>,
+        cancel: &CancellationToken,
+    ) -> Result<T, ToolError> {
+        let Value::Object(args) = args else {
+            return Err(ToolError::internal(format!(
+                "the arguments of `{tool}` are not an object"
+            )));
+        };
+        let answer = self.made(Self::child(state), tool, &args, timeout, cancel).await?;
+        serde_json::from_value(answer.value)
+            .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
     }
 }
 

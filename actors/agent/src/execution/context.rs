@@ -6,8 +6,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, Layer, Progress, ToolError};
-use hivekeep_ports::ChildCall;
+use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_runtime::log::LogError;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -16,7 +15,6 @@ use super::{
     ExecutionSaga,
     plan::{ContextAddress, ContextSource, ExecutionPlan, read_call},
     records::ContextText,
-    repeated,
     state::{ExecutionState, Record},
 };
 use crate::{codes, tools::AgentService};
@@ -142,21 +140,8 @@ impl ExecutionSaga {
         args: Value,
         limit: Duration,
     ) -> Result<T, ToolError> {
-        let Value::Object(args) = args else {
-            return Err(ToolError::internal("arguments are an object"));
-        };
         let cancel = self.handle.cancelled().child_token();
-        let call = || ChildCall {
-            session: Self::child(state),
-            tool: tool.to_owned(),
-            args: args.clone(),
-            timeout: Some(limit),
-            cancel: cancel.clone(),
-            progress: Progress::default(),
-        };
-        let answer = repeated(&cancel, || self.shared.children.call(call())).await?;
-        serde_json::from_value(answer.value)
-            .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
+        self.answer_of(state, (tool, args), Some(limit), &cancel).await
     }
 }
 

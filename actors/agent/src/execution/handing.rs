@@ -224,10 +224,12 @@ impl ExecutionSaga {
         }
         let mut arguments = Value::Object(arguments.clone());
         fill(&mut arguments, &|text| rendered(text, state, handed))?;
-        let Value::Object(arguments) = arguments else { return Err(ToolError::cancelled()) };
+        let Value::Object(arguments) = arguments else {
+            return Err(ToolError::internal("filled arguments are an object"));
+        };
         let cancel = self.handle.cancelled().child_token();
         let _stop = cancel.clone().drop_guard();
-        let answer = self.made(session, name, &arguments, &cancel).await;
+        let answer = self.made(session, name, &arguments, None, &cancel).await;
         let answer = answer.map_err(|error| ToolError { retryable: false, ..error })?;
         Ok(json!(shown(&answer.value.to_string())))
     }

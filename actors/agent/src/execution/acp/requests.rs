@@ -4,8 +4,11 @@
 use std::path::Path;
 
 use hivekeep_kernel::ToolError;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::tools;
@@ -23,11 +26,18 @@ use crate::{
 };
 
 /// Folder of a machine that paths of the tools begin at.
-const ROOT: &str = "/workspace";
+pub(super) const ROOT: &str = "/workspace";
 /// Most bytes of a file that is read whole.
 const FILE_BYTES: u64 = 512 * 1024;
 /// Most characters of what a person is shown of a request.
 const SHOWN: usize = 2_000;
+
+/// Answer of the tool that reads a file.
+#[derive(Deserialize)]
+struct ReadFile {
+    content: String,
+    next_offset: Option<u64>,
+}
 
 /// Answer to a request, and why it says no.
 pub(super) struct AcpAnswer {
@@ -110,7 +120,7 @@ impl ExecutionSaga {
                 let args = json!({
                     "kind": kind, "title": text(fields.title.as_deref()), "input": text(input.as_deref()),
                 });
-                self.child_call(state, tools::PERMIT, args).await.err()
+                self.child_call::<IgnoredAny>(state, tools::PERMIT, args).await.err()
             }
         };
         let kinds = match refused {
@@ -137,18 +147,18 @@ impl ExecutionSaga {
         let ReadTextFileRequest { path, line, limit, .. } = params(given)?;
         let args = json!({ "path": below(&path)?, "limit": FILE_BYTES });
         let read = self.child_call(state, tools::READ, args).await.map_err(refusal)?;
-        if !read["next_offset"].is_null() {
+        let ReadFile { content, next_offset } = read;
+        if next_offset.is_some() {
             let why = format!(
                 "the file has more than {FILE_BYTES} bytes: read a part of it by a command"
             );
             return Err(Error::invalid_params().data(why));
         }
-        let content = read["content"].as_str().unwrap_or_default();
         let from = line.unwrap_or(1).saturating_sub(1) as usize;
         let most = limit.map_or(usize::MAX, |limit| limit as usize);
         let whole = from == 0 && most == usize::MAX;
         let part = || content.split_inclusive('\n').skip(from).take(most).collect();
-        let content = if whole { content.to_owned() } else { part() };
+        let content = if whole { content } else { part() };
         Ok(ReadTextFileResponse::new(content))
     }
 
@@ -159,24 +169,24 @@ impl ExecutionSaga {
     ) -> Result<WriteTextFileResponse, Error> {
         let WriteTextFileRequest { path, content, .. } = params(given)?;
         let args = json!({ "path": below(&path)?, "content": content });
-        self.child_call(state, tools::WRITE, args).await.map_err(refusal)?;
+        let _written: IgnoredAny =
+            self.child_call(state, tools::WRITE, args).await.map_err(refusal)?;
         Ok(WriteTextFileResponse::new())
     }
 
     /// Calls a tool in the execution's session.
-    pub(super) async fn child_call(
+    pub(super) async fn child_call<T: DeserializeOwned>(
         &self,
         state: &ExecutionState,
         tool: &str,
         args: Value,
-    ) -> Result<Value, ToolError> {
-        let args = args.as_object().cloned().unwrap_or_else(Map::new);
-        let cancel = CancellationToken::new();
-        let answer = self.made(Self::child(state), tool, &args, &cancel).await;
+    ) -> Result<T, ToolError> {
+        let never = CancellationToken::new();
+        let answer = self.answer_of(state, (tool, args), None, &never).await;
         if answer.is_err() {
             self.unless_closing().await;
         }
-        Ok(answer?.value)
+        answer
     }
 }
 
