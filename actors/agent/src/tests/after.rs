@@ -214,9 +214,9 @@ async fn a_daemon_that_dies_at_any_record_of_a_handler_does_nothing_twice() {
             let cut = matches!(stages.last(), Some(AfterStage::Begun { .. }));
             let mut again = Stage::handing(handler).await;
             write(&again, parsed, &records[..kept]).await;
-            again.rig = again.rig.crashed().await;
             let session = opened(&records[..kept]);
             again.children.adopt(again.rig.session, &id, session, &TOOLS);
+            again.rig = again.rig.crashed().await;
             if !done {
                 again.runs(handler).await;
             }

@@ -140,9 +140,9 @@ async fn a_daemon_that_dies_in_a_fork_goes_on_from_it() {
         let mut again = Stage::with_worker("").await;
         again.models.answer(brief);
         write(&again, id, &records[..kept]).await;
-        again.rig = again.rig.crashed().await;
         let session = opened(&records[..kept]);
         again.children.adopt(again.rig.session, &fork, session, &TOOLS);
+        again.rig = again.rig.crashed().await;
         eventually("it is over", async || again.status(&fork).await["status"] == "completed").await;
         let asks = records[kept..].iter().filter(|it| matches!(it, Record::Answered { .. }));
         assert_eq!(again.models.asked().len(), asks.count(), "at {kept}");
@@ -199,9 +199,9 @@ async fn a_rewind_cuts_short_what_runs_and_drops_later_turns() {
         let mut again = Stage::with_worker("").await;
         again.models.answer(holding);
         write(&again, parsed, &records[..kept]).await;
-        again.rig = again.rig.crashed().await;
         let session = opened(&records[..kept]);
         again.children.adopt(again.rig.session, &id, session, &TOOLS);
+        again.rig = again.rig.crashed().await;
         eventually("it is over", async || {
             again.children.release();
             again.status(&id).await["status"] == "completed"

@@ -520,9 +520,9 @@ impl Lived {
                 Written::Whole => write(&stage, *judge, &self.judges[judge]).await,
             }
         }
-        stage.rig = stage.rig.crashed().await;
         let id = self.id.to_string();
         stage.children.adopt(stage.rig.session, &id, opened(prefix), &TOOLS);
+        stage.rig = stage.rig.crashed().await;
         eventually("it is over", async || {
             let state = stage.as_operator("aegis.task.status", json!({ "execution_id": id })).await;
             state.is_ok_and(|state| state["status"] == "completed")

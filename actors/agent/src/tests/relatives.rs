@@ -132,10 +132,10 @@ async fn a_parent_learns_at_the_next_start_what_it_missed() {
         let kept = of_top.len() - 2 + known;
         write(&again, top.parse().expect("an id"), &of_top[..kept]).await;
         write(&again, child.parse().expect("an id"), &of_child[..end]).await;
-        again.rig = again.rig.crashed().await;
         for (id, records) in [(&top, &of_top[..kept]), (&child, &of_child[..end])] {
             again.children.adopt(again.rig.session, id, opened(records), &TOOLS);
         }
+        again.rig = again.rig.crashed().await;
         again.closed(&child).await;
         let told = async |what| again.told_of(&top, what).await.len();
         assert_eq!((told("child_started").await, told("child_ended").await), (1, 1), "{known}");

@@ -347,9 +347,9 @@ async fn a_daemon_that_dies_at_any_record_goes_on_from_it() {
         let mut again = Stage::with_worker("").await;
         again.models.answer(script);
         write(&again, parsed, &records[..kept]).await;
-        again.rig = again.rig.crashed().await;
         let session = opened(&records[..kept]);
         again.children.adopt(again.rig.session, &id, session, &TOOLS);
+        again.rig = again.rig.crashed().await;
         eventually("it is over", async || {
             again.children.release();
             let state = again.as_operator("aegis.task.status", json!({ "execution_id": id })).await;
