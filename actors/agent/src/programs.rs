@@ -56,6 +56,8 @@ struct ProgramFile {
     tools: String,
     #[serde(default)]
     output: ProgramOutput,
+    /// Memory of its machine in MiB, where the agent asks for none and the machine would have less.
+    memory_mb: Option<u64>,
     /// True if it speaks the Agent Client Protocol over its input and output; it is prompted by that.
     #[serde(default)]
     acp: bool,
@@ -86,6 +88,8 @@ pub(crate) struct ProgramPlan {
     tools: String,
     output: ProgramOutput,
     #[serde(default)]
+    pub(crate) memory_mb: Option<u64>,
+    #[serde(default)]
     pub(crate) acp: bool,
     /// Provider that is asked, and the name that it has for the model. Chosen once, for the bytes of a request name it.
     pub(crate) provider: String,
@@ -103,10 +107,23 @@ impl ProgramPlan {
             (None, Some(command)) => ("command".to_owned(), ProgramFile::of(command)),
             (None, None) => return Ok(None),
         };
-        let ProgramFile { api, whole, argv, env, files, tools, output, acp } = file;
+        let ProgramFile { api, whole, argv, env, files, tools, output, memory_mb, acp } = file;
         let tools = if acp { MCP_COMMAND.to_owned() } else { tools };
         let (provider, model) = Default::default();
-        Ok(Some(Self { name, api, whole, argv, env, files, tools, output, acp, provider, model }))
+        Ok(Some(Self {
+            name,
+            api,
+            whole,
+            argv,
+            env,
+            files,
+            tools,
+            output,
+            memory_mb,
+            acp,
+            provider,
+            model,
+        }))
     }
 
     /// Whether it can be told of an MCP server.
@@ -228,9 +245,9 @@ impl ProgramFile {
     fn of(command: &AgentCommand) -> Self {
         let AgentCommand { argv, env, wire, protocol } = command.clone();
         let env = env.unwrap_or_default();
-        let (whole, files, tools, output) = Default::default();
+        let (whole, files, tools, output, memory_mb) = Default::default();
         let acp = protocol == Some(ProgramProtocol::Acp);
-        Self { api: wire.api(), whole, argv, env, files, tools, output, acp }
+        Self { api: wire.api(), whole, argv, env, files, tools, output, memory_mb, acp }
     }
 }
 

@@ -167,7 +167,8 @@ impl ExecutionPlan {
     ) -> Result<Self, ToolError> {
         let program = ProgramPlan::of(&manifest.spec.runtime)?;
         let mut refused = refused(&manifest.spec, program.as_ref());
-        let machine = AgentMachinePlan::of(&manifest.spec, &request.host, &mut refused);
+        let memory_mb = program.as_ref().and_then(|program| program.memory_mb);
+        let machine = AgentMachinePlan::of(&manifest.spec, &request.host, memory_mb, &mut refused);
         let mails = (&request.host, options.smtp.is_some());
         let after = AfterPlan::of(&manifest.spec, mails, machine.as_ref(), &mut refused);
         if !refused.0.is_empty() {

@@ -46,8 +46,14 @@ impl ProgramEnd {
         let said = if self.stderr.trim().is_empty() { &self.output } else { &self.stderr };
         let from = said.ceil_char_boundary(said.len().saturating_sub(500));
         let message = format!("`{name}` {how}: {}", said[from..].trim());
-        let error = ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message)
-            .next("`program_ended` of aegis.task.logs has its output");
+        let next = match &self.outcome {
+            TaskOutcome::Signalled { signal: 9 } => {
+                "one that takes more memory than its machine has ends so: ask for more by \
+                 `spec.security.resources.memory`"
+            }
+            _ => "`program_ended` of aegis.task.logs has its output",
+        };
+        let error = ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message).next(next);
         Conclusion::Fails(error)
     }
 }

@@ -129,10 +129,11 @@ pub(crate) struct AgentMachinePlan {
 }
 
 impl AgentMachinePlan {
-    /// Plans the machine of a manifest; `None` where nothing is asked of one.
+    /// Plans the machine of a manifest; `None` where nothing is asked of one. `memory_mb` is what its program needs.
     pub(super) fn of(
         spec: &AgentSpec,
         host: &MachineHost,
+        memory_mb: Option<u64>,
         refused: &mut RefusedFields,
     ) -> Option<Self> {
         let (mut plan, works) = (Self::default(), host.works());
@@ -152,6 +153,13 @@ impl AgentMachinePlan {
             if let Some(filesystem) = filesystem {
                 plan.filesystem(filesystem, host, refused);
             }
+        }
+        let default_mb = host.bound(|it| it.memory_mb).default;
+        if let Some(memory_mb) = memory_mb.filter(|needed| *needed > default_mb)
+            && !plan.request.contains_key("memory_mb")
+        {
+            let field = "security.resources.memory";
+            plan.size("memory_mb", memory_mb, host.bound(|it| it.memory_mb), field, refused);
         }
         if host.runs_program && security.is_none_or(|security| security.network.is_none()) {
             plan.ask("allow_internet", false);

@@ -261,6 +261,13 @@ fn a_machine_is_bound_as_it_is_asked_or_the_field_is_refused() {
         (volume(json!({})), json!({ "disk_gb": 2 }), vec![]),
         (json!({ "runtime": { "isolation": "microvm" } }), json!({ "isolation": "vm" }), vec![]),
         (json!({ "runtime": { "image": "a/b" } }), json!({ "base_image": "a/b" }), vec![]),
+        (json!({ "runtime": { "program": "opencode" } }), json!({ "memory_mb": 2048 }), vec![]),
+        (
+            json!({ "runtime": { "program": "opencode" },
+                "security": { "resources": { "memory": "100M" } } }),
+            json!({ "memory_mb": 96 }),
+            vec![],
+        ),
     ] {
         let planned = machine(&spec, &[COMMAND]).unwrap_or_else(|it| panic!("{spec}: {it:?}"));
         let planned = planned.unwrap_or_else(|| panic!("{spec}"));
