@@ -119,7 +119,7 @@ def machines():
     for process in pathlib.Path("/proc").iterdir():
         try:
             inside = process.name.isdigit() and os.readlink(process / "ns/pid") != host
-            if inside and (process / "root/node_modules/@openai/codex").exists():
+            if inside and (process / "root/node_modules").exists():
                 yield process
         except OSError:
             pass

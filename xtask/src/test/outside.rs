@@ -84,9 +84,8 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
             true => qdrant::check(repo),
             false => Ok(StepOutcome::Skipped("build failed".to_owned())),
         });
-        // 700 MB of packages, and minutes: a night's, or for whoever names it.
-        if all {
-            steps.run("programs", || with(&|tools| programs::check(repo, tools, scope.images)));
+        for set in [programs::CODEX].into_iter().chain(all.then_some(programs::OTHERS)) {
+            steps.run(set.name, || with(&|tools| programs::check(repo, tools, scope.images, &set)));
         }
         steps.run("clients", || with(&|tools| clients::check(repo, tools, scope, all)));
     });
