@@ -133,9 +133,13 @@ impl AgentService {
         }
         while waiting.len() >= MOST_WAITING {
             let oldest = waiting.remove(0);
-            // An execution that has ended meanwhile is not in the way either.
-            let _over = self.runs.cancel(DAEMON, &oldest.to_string()).await;
-            cancelled.push(oldest);
+            match self.runs.cancel(DAEMON, &oldest.to_string()).await {
+                Ok(true) => cancelled.push(oldest),
+                // An execution that has ended meanwhile is not in the way either.
+                Ok(false) => {}
+                Err(error) if error.is(codes::EXECUTION_NOT_FOUND) => {}
+                Err(error) => return TimeOutcome::Failed { error: Box::new(error) },
+            }
         }
         let (until, mut pause, mut session) = (Instant::now() + PATIENCE, PAUSE, None);
         while !is_begun() {

@@ -39,21 +39,44 @@ impl ProgramEnd {
                 return Conclusion::Ends(ExecutionEnd::Completed { output });
             }
             TaskOutcome::Exited { exit_code } => format!("exited with {exit_code}"),
-            TaskOutcome::Signalled { signal } => format!("was ended by signal {signal}"),
+            TaskOutcome::Signalled { signal } => ended_by(*signal),
             TaskOutcome::Invalid { reason, .. } => format!("could not be started: {reason:.300}"),
             other => format!("did not come to its end: {}", other.word()),
         };
         let said = if self.stderr.trim().is_empty() { &self.output } else { &self.stderr };
         let from = said.ceil_char_boundary(said.len().saturating_sub(500));
         let message = format!("`{name}` {how}: {}", said[from..].trim());
-        let next = match &self.outcome {
-            TaskOutcome::Signalled { signal: 9 } => {
-                "one that takes more memory than its machine has ends so: ask for more by \
-                 `spec.security.resources.memory`"
-            }
-            _ => "`program_ended` of aegis.task.logs has its output",
-        };
-        let error = ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message).next(next);
+        let error = ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message)
+            .next("`program_ended` of aegis.task.logs has its output");
         Conclusion::Fails(error)
+    }
+}
+
+/// Words for the end by a signal. The kernel's end of whoever takes too much memory leaves nothing else to see.
+pub(super) fn ended_by(signal: i32) -> String {
+    let why = match signal {
+        9 => ", as is one that takes more memory than `spec.security.resources.memory` gives it",
+        _ => "",
+    };
+    format!("was ended by signal {signal}{why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_the_kernel_ended_is_told_of_its_memory() {
+        let ended = |signal| ProgramEnd {
+            outcome: TaskOutcome::Signalled { signal },
+            output: String::new(),
+            stderr: String::new(),
+        };
+        for (signal, is_told) in [(9, true), (15, false)] {
+            let Conclusion::Fails(error) = ended(signal).conclusion("a", false) else {
+                panic!("it failed")
+            };
+            assert_eq!(error.message.contains("resources.memory"), is_told, "{}", error.message);
+        }
     }
 }

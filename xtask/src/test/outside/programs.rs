@@ -74,10 +74,10 @@ pub(super) fn check(
     let archive = host_image::write(shell, &folder, &extras)?;
     let from = format!("docker-archive:{}", archive.display());
     // Images of its own: what a run leaves that was ended is in nobody's way.
-    let images = folder.join("images");
+    let store = folder.join("images");
     cmd!(shell, "{hivekeep} image pull {from} --name {IMAGE}")
         .envs(image::environment(repo))
-        .env(IMAGE_DIR, &images)
+        .env(IMAGE_DIR, &store)
         .run()
         .context("the image of the programs")?;
     fs::remove_file(&archive)?;
@@ -88,7 +88,7 @@ pub(super) fn check(
         .python(&repo.root.join("tests/clients/drive_programs.py"))
         .args([&hivekeep, &PathBuf::from(IMAGE)])
         .args(&names)
-        .env(IMAGE_DIR, &images)
+        .env(IMAGE_DIR, &store)
         .env("HIVEKEEP_WORKSPACE__GUEST_BINARY", guest::installed(repo))
         .env("HIVEKEEP_HOME", home.path())
         .env("HIVEKEEP_REGISTRY__RATE__ENABLED", "false")

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::AcpBreak;
+use super::{super::program_end::ended_by, AcpBreak};
 use crate::{
     acp::{
         frames::{AcpFrame, MAX_FRAME_BYTES},
@@ -125,7 +125,7 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
         let ended = match output.process.state {
             ProcessState::Running | ProcessState::Unknown(_) => None,
             ProcessState::Exited(status) => Some(format!("it exited with {status}")),
-            ProcessState::Signalled(signal) => Some(format!("signal {signal} ended it")),
+            ProcessState::Signalled(signal) => Some(format!("it {}", ended_by(signal))),
             ProcessState::Interrupted => Some("its machine ended under it".to_owned()),
         };
         match ended {

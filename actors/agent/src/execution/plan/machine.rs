@@ -154,12 +154,12 @@ impl AgentMachinePlan {
                 plan.filesystem(filesystem, host, refused);
             }
         }
-        let default_mb = host.bound(|it| it.memory_mb).default;
-        if let Some(memory_mb) = memory_mb.filter(|needed| *needed > default_mb)
+        if let (Some(needed), Some(bounds)) = (memory_mb, &host.bounds)
+            && needed > bounds.memory_mb.default
             && !plan.request.contains_key("memory_mb")
         {
             let field = "security.resources.memory";
-            plan.size("memory_mb", memory_mb, host.bound(|it| it.memory_mb), field, refused);
+            plan.size("memory_mb", needed, bounds.memory_mb, field, refused);
         }
         if host.runs_program && security.is_none_or(|security| security.network.is_none()) {
             plan.ask("allow_internet", false);
