@@ -154,8 +154,9 @@ async fn an_output_is_handed_on_before_the_end_by_each_kind_of_handler() {
             "{handler}: {end}"
         );
         let events = stage.closed(&id).await;
-        let told: Vec<_> =
-            types(&events)[4..].iter().copied().filter(|it| !it.starts_with("child_")).collect();
+        // An end of the handler's agent may be told before or behind the end of its parent.
+        let is_own = |it: &&str| !it.starts_with("child_") && *it != "relatives_informed";
+        let told: Vec<_> = types(&events)[4..].iter().copied().filter(is_own).collect();
         let expected =
             ["handler_started", "handler_completed", "execution_completed", "session_closed"];
         assert_eq!(told, expected, "{handler}");
