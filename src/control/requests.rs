@@ -139,6 +139,7 @@ async fn call(
         timeout,
         view: Arc::new(ToolView::operator()),
         trace: None,
+        effect: None,
         approval: ApprovalRoute::waiting(),
     });
     let mut call = std::pin::pin!(call);

@@ -3,6 +3,7 @@
 mod acp;
 mod after;
 mod chat;
+mod commands;
 mod compaction;
 mod context;
 mod corpus;

@@ -47,6 +47,16 @@ pub enum Door {
     Internal,
 }
 
+/// Key of a call whose caller may die before it has the answer. Whoever does the work keeps its result under the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EffectKey {
+    /// Name of the call, the same for each attempt at it: letters, digits and `_./-`.
+    pub key: Arc<str>,
+    /// True where an attempt before this one may have begun: nothing is begun, and the result of that one is given,
+    /// or `outcome_unknown`.
+    pub again: bool,
+}
+
 /// Identity, deadline and cancellation of one call. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct CallCx {
@@ -79,11 +89,20 @@ pub struct CallCx {
     pub trace: Option<TraceContext>,
     /// Person at the caller's own client, if it can ask one.
     pub client: Option<Arc<dyn ClientPrompt>>,
+    /// Key under which the call has its effect once; only of a tool that is declared so.
+    pub effect: Option<EffectKey>,
     /// Tracing span of the call; work done for the call enters it.
     pub span: tracing::Span,
 }
 
 impl CallCx {
+    /// The same for a further command of the call, whose result has a name of its own.
+    pub fn further(&self, name: &str) -> Self {
+        let effect = self.effect.clone();
+        let named = |it: EffectKey| EffectKey { key: format!("{}/{name}", it.key).into(), ..it };
+        Self { effect: effect.map(named), ..self.clone() }
+    }
+
     /// Context of work that goes on without a call, on a session's behalf.
     pub fn internal(
         session: SessionId,
@@ -106,6 +125,7 @@ impl CallCx {
             reserved: None,
             trace: None,
             client: None,
+            effect: None,
             span,
         }
     }

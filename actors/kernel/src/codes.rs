@@ -21,6 +21,11 @@ crate::codes! {
         cause: "It was killed or stopped; its workspaces and what is in them outlive it.",
         next: "Look what took effect, with `details.told_by` where it is there, then repeat the call if it is still wanted.",
     }
+    /// The daemon ended during an earlier attempt at the call, and nobody knows what came of that.
+    OUTCOME_UNKNOWN = "outcome_unknown" {
+        cause: "The machine that ran it is gone or was restarted, keeps its result no longer, or the tool keeps none.",
+        next: "Look what took effect, then make the call anew if it is still wanted.",
+    }
     /// The daemon is being stopped and begins nothing new.
     DAEMON_STOPPING = "daemon_stopping" {
         cause: "The operator ordered a stop or a restart.",

@@ -158,6 +158,14 @@ impl ToolError {
         Self::new(Layer::Actor, codes::CANCELLED, "the call was cancelled")
     }
 
+    /// Reports that an earlier attempt at the call may have had its effect, and that nothing was begun now.
+    pub fn outcome_unknown(layer: Layer) -> Self {
+        let message =
+            "the daemon ended during an earlier attempt, and what came of that is not known";
+        Self::new(layer, codes::OUTCOME_UNKNOWN, message)
+            .next("look what took effect, then make the call anew if it is still wanted")
+    }
+
     /// Refuses what takes the whole daemon while it is being started.
     pub fn daemon_starting() -> Self {
         Self::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, "the daemon is still starting")

@@ -27,7 +27,8 @@ pub mod tool;
 pub mod trace;
 
 pub use call::{
-    AdmissionPermit, CallCx, Door, Progress, ProgressUpdate, Receipt, ReceiptPad, Responder,
+    AdmissionPermit, CallCx, Door, EffectKey, Progress, ProgressUpdate, Receipt, ReceiptPad,
+    Responder,
 };
 pub use census::{ActorRow, ActorStatus, Census};
 pub use children::{ChildEnd, Children};

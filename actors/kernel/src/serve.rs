@@ -234,6 +234,7 @@ macro_rules! tools {
                     result_budget_bytes: 4 * 1024 * 1024,
                     weight: $crate::tool::one_token,
                     told_by: None,
+                    keyed: false,
                     content: $crate::tool::plain_result,
                 };
                 $crate::ToolSpec { $($key: $value,)+ ..spec }

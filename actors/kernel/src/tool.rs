@@ -123,6 +123,8 @@ pub struct ToolSpec {
     pub weight: fn(&serde_json::Value) -> u32,
     /// Tool that tells what became of a call whose answer was lost.
     pub told_by: Option<&'static str>,
+    /// True if it obeys [`EffectKey`](crate::EffectKey): its effect can be had once, and asked for.
+    pub keyed: bool,
     /// Blocks of content, as MCP has them, of a result that is more than JSON: an image, say. Clients get
     /// them beside the result; `None` shows it as text.
     pub content: fn(&serde_json::Value) -> Option<Vec<serde_json::Value>>,
@@ -327,6 +329,7 @@ pub(crate) mod tests {
         result_budget_bytes: 1,
         weight: one_token,
         told_by: None,
+        keyed: false,
         content: plain_result,
     };
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{Effect, Progress, SessionId, ToolError, User};
+use hivekeep_kernel::{Effect, EffectKey, Progress, SessionId, ToolError, User};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -107,6 +107,9 @@ pub struct ChildCall {
     pub cancel: CancellationToken,
     /// Outlet for progress.
     pub progress: Progress,
+    /// Key under which the call has its effect once. With `again`, a tool that keeps no results under keys is not
+    /// called: that is `outcome_unknown`.
+    pub effect: Option<EffectKey>,
 }
 
 /// Success of a [`ChildCall`].

@@ -209,7 +209,14 @@ impl ChildSessions for DispatchedChildren {
     }
 
     async fn call(&self, call: ChildCall) -> Result<ChildAnswer, ToolError> {
-        let ChildCall { session, tool, args, timeout, cancel, progress } = call;
+        let ChildCall { session, tool, args, timeout, cancel, progress, effect } = call;
+        let dispatcher = self.dispatcher()?;
+        if effect.as_ref().is_some_and(|effect| effect.again) {
+            let entry = dispatcher.catalogue().now().resolve(&tool, &VIEW);
+            if !entry.is_ok_and(|entry| entry.spec.keyed) {
+                return Err(ToolError::outcome_unknown(Layer::Resolve));
+            }
+        }
         let request = CallRequest {
             session,
             door: Door::Agent,
@@ -220,10 +227,11 @@ impl ChildSessions for DispatchedChildren {
             timeout,
             view: VIEW.clone(),
             trace: None,
+            effect,
             // Nobody at a client is asked: an agent does not approve for itself.
             approval: ApprovalRoute::waiting(),
         };
-        let outcome = self.dispatcher()?.call(request).await;
+        let outcome = dispatcher.call(request).await;
         outcome.receipt.into_iter().for_each(ReceiptPad::sign);
         Ok(ChildAnswer { value: outcome.result?, from_source: outcome.from_source })
     }

@@ -44,7 +44,8 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
-    Address, CallId, Door, Progress, Receipt, ReceiptPad, SessionId, ToolError, TraceContext,
+    Address, CallId, Door, EffectKey, Progress, Receipt, ReceiptPad, SessionId, ToolError,
+    TraceContext,
 };
 use hivekeep_policy::{Policy, PolicyEngine};
 use hivekeep_ports::{ResultKeeper, WaitingMessages, WaitingSummary};
@@ -86,6 +87,8 @@ pub struct CallRequest {
     pub view: Arc<ToolView>,
     /// Trace that the caller says the call belongs to.
     pub trace: Option<TraceContext>,
+    /// Key under which the call has its effect once, for a caller that may die before the answer.
+    pub effect: Option<EffectKey>,
     /// Way to an approval, should the call need one.
     pub approval: ApprovalRoute,
 }
@@ -204,7 +207,7 @@ impl Dispatcher {
         let inner = &*self.0;
         let CallRequest { session, door, tool, progress, cancel, timeout, view, .. } = request;
         let mut args = request.args;
-        let (approval, trace) = (request.approval, request.trace);
+        let (approval, trace, effect) = (request.approval, request.trace, request.effect);
         let mut live = inner.sessions.begin_call(session)?;
         trail.user(live.shared().account.user);
         inner.records.ready()?;
@@ -261,6 +264,7 @@ impl Dispatcher {
             receipt,
             reserved: None,
             trace,
+            effect,
             client: approval.client,
         };
         let value = match route::deliver(inner, order, trail).await {

@@ -104,6 +104,7 @@ pub fn context(
         reserved: None,
         trace: None,
         client: None,
+        effect: None,
         slot: AdmissionPermit::default(),
         span: tracing::Span::none(),
     }

@@ -286,6 +286,7 @@ impl ToolRun {
                 timeout: None,
                 view: self.scope.view.clone(),
                 trace: self.trace.clone(),
+                effect: None,
                 approval: ApprovalRoute {
                     token: self.body.approval_token.clone().filter(|token| !token.is_empty()),
                     workspace: self.scope.workspace.clone(),

@@ -92,6 +92,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: trace(&context),
+            effect: None,
             approval: ApprovalRoute { waits, client, ..ApprovalRoute::default() },
         };
         let call = self.made(call, tasks::taken_by(&context));

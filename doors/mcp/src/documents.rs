@@ -149,6 +149,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: super::calls::trace(context),
+            effect: None,
             approval: ApprovalRoute::waiting(),
         });
         Ok(call.await.result)

@@ -53,6 +53,7 @@ impl CallOrigin {
             timeout: None,
             view: self.view.clone(),
             trace: None,
+            effect: None,
             approval: ApprovalRoute { caller: self.caller, ..ApprovalRoute::default() },
         };
         let outcome = core.dispatcher.call(request).await;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, Progress, SessionId, ToolError, codes, fault_point};
+use hivekeep_kernel::{EffectKey, Layer, Progress, SessionId, ToolError, codes, fault_point};
 use hivekeep_ports::{ChildAnswer, ChildCall};
 use hivekeep_runtime::log::LogError;
 use serde::de::DeserializeOwned;
@@ -30,10 +30,11 @@ impl ExecutionSaga {
         let Some((asked, _)) = state.call(key) else { return Ok(()) };
         let result = match self.arguments(&state, key, asked) {
             Err(result) => result,
-            Ok((tool, args)) => {
+            Ok((tool, args, effect)) => {
+                let again = effect.again;
                 let cancel = self.handle.cancelled().child_token();
                 let session = Self::child(&state);
-                let call = self.made(session, tool, args, None, &cancel);
+                let call = self.made((session, Some(effect)), tool, args, None, &cancel);
                 let mut call = std::pin::pin!(call);
                 let left = self.left(&state).unwrap_or_default();
                 let made = tokio::select! {
@@ -52,7 +53,12 @@ impl ExecutionSaga {
                     }
                     Err(error) => {
                         self.unless_closing().await;
-                        CallEnd::Failed { error: Box::new(error) }
+                        // A refusal of now, not of the machine that ran it, says nothing of the earlier attempt.
+                        let told = error.layer == Layer::Guest && !error.retryable;
+                        match again && (!told || error.is(codes::OUTCOME_UNKNOWN)) {
+                            true => CallEnd::Interrupted,
+                            false => CallEnd::Failed { error: Box::new(error) },
+                        }
                     }
                 }
             }
@@ -73,13 +79,13 @@ impl ExecutionSaga {
         }
     }
 
-    /// Tool and arguments of a call that can be made, or the result of one that cannot.
+    /// Tool, arguments and key of a call that can be made, or the result of one that cannot.
     fn arguments<'c>(
         &self,
         state: &ExecutionState,
         key: CallKey,
         asked: &'c AskedCall,
-    ) -> Result<(&'c str, &'c serde_json::Map<String, Value>), CallEnd> {
+    ) -> Result<(&'c str, &'c serde_json::Map<String, Value>, EffectKey), CallEnd> {
         let failed = |error: ToolError| CallEnd::Failed { error: Box::new(error) };
         if let Value::String(why) = &asked.arguments {
             return Err(failed(
@@ -110,15 +116,15 @@ impl ExecutionSaga {
         }
         let (rewinds, doubtful) = &self.doubtful;
         let is_doubtful = *rewinds == state.forks.rewinds && doubtful.contains(&key);
-        if is_doubtful && !tool.repeatable {
-            return Err(CallEnd::Interrupted);
-        }
-        Ok((tool.name.as_str(), args))
+        let (rewinds, (iteration, turn, place)) = (state.forks.rewinds, key);
+        let key = format!("{}/{rewinds}.{iteration}.{turn}.{place}", state.begun.id);
+        let effect = EffectKey { key: key.into(), again: is_doubtful && !tool.repeatable };
+        Ok((tool.name.as_str(), args, effect))
     }
 
     pub(super) async fn made(
         &self,
-        session: SessionId,
+        (session, effect): (SessionId, Option<EffectKey>),
         tool: &str,
         args: &serde_json::Map<String, Value>,
         timeout: Option<Duration>,
@@ -131,6 +137,7 @@ impl ExecutionSaga {
             timeout,
             cancel: cancel.clone(),
             progress: Progress::default(),
+            effect: effect.clone(),
         };
         repeated(cancel, || self.shared.children.call(call())).await
     }
@@ -150,7 +157,7 @@ impl ExecutionSaga {
                 "the arguments of `{tool}` are not an object"
             )));
         };
-        let answer = self.made(Self::child(state), tool, &args, timeout, cancel).await?;
+        let answer = self.made((Self::child(state), None), tool, &args, timeout, cancel).await?;
         serde_json::from_value(answer.value)
             .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
     }

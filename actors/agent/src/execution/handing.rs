@@ -229,7 +229,7 @@ impl ExecutionSaga {
         };
         let cancel = self.handle.cancelled().child_token();
         let _stop = cancel.clone().drop_guard();
-        let answer = self.made(session, name, &arguments, None, &cancel).await;
+        let answer = self.made((session, None), name, &arguments, None, &cancel).await;
         let answer = answer.map_err(|error| ToolError { retryable: false, ..error })?;
         Ok(json!(shown(&answer.value.to_string())))
     }

@@ -4,13 +4,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, User, codes, lock};
+use hivekeep_kernel::{Effect, EffectKey, Layer, SessionId, ToolError, User, codes, lock};
 use hivekeep_ports::{
     ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, ConfiguredModel, EmbedRequest,
     Embeddings, ModelAnswer, ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream,
@@ -160,6 +160,8 @@ struct ChildrenState {
     keeps: AtomicBool,
     /// Tools that were called, with their arguments.
     calls: Mutex<Vec<(String, Value)>>,
+    /// Keys under which `cmd.run` began, each with how often: what a guest knows.
+    effects: Mutex<BTreeMap<String, usize>>,
     /// Pages and files to read, by address or path.
     material: Mutex<BTreeMap<String, String>>,
     /// Waits of `hold` end when it is told.
@@ -232,6 +234,11 @@ impl FakeChildren {
             "ok": ok, "status": if ok { 200 } else { 404 } })))
     }
 
+    /// Keys under which `cmd.run` began, each with how often.
+    pub(super) fn effects(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        lock(&self.0.effects)
+    }
+
     /// Has a call of a session wait for an approval.
     pub(super) fn asks(&self, session: SessionId) {
         lock(&self.0.asking).insert(session);
@@ -287,7 +294,20 @@ impl ChildSessions for FakeChildren {
     }
 
     async fn call(&self, call: ChildCall) -> Result<ChildAnswer, ToolError> {
-        let ChildCall { tool, args, cancel, .. } = call;
+        let ChildCall { tool, args, cancel, effect, .. } = call;
+        if let Some(EffectKey { key, again }) = effect {
+            let mut effects = lock(&self.0.effects);
+            let began = effects.contains_key(&*key);
+            match tool.as_str() {
+                "cmd.run" if again && began => {
+                    let value = json!({ "exit_code": 0, "stdout": "from the guest", "stderr": "" });
+                    return Ok(ChildAnswer { value, from_source: false });
+                }
+                _ if again => return Err(ToolError::outcome_unknown(Layer::Guest)),
+                "cmd.run" => *effects.entry(key.to_string()).or_default() += 1,
+                _ => {}
+            }
+        }
         lock(&self.0.calls).push((tool.clone(), Value::Object(args.clone())));
         let released = self.0.release.notified();
         let held = args.get("title").is_some_and(|title| title == "hold");

@@ -80,6 +80,7 @@ fn cx(wait: Duration) -> CallCx {
         reserved: None,
         trace: None,
         client: None,
+        effect: None,
         span: tracing::Span::none(),
     }
 }

@@ -31,6 +31,7 @@ pub(crate) const SPEC: ToolSpec = ToolSpec {
     result_budget_bytes: 100,
     weight: one_token,
     told_by: None,
+    keyed: false,
     content: hivekeep_kernel::tool::plain_result,
 };
 

@@ -46,7 +46,8 @@ async fn call(
     let Value::Object(args) = args else { panic!("an object") };
     let (cancel, progress) = (CancellationToken::new(), Progress::default());
     let tool = tool.to_owned();
-    children.call(ChildCall { session, tool, args, timeout: None, cancel, progress }).await
+    let (timeout, effect) = (None, None);
+    children.call(ChildCall { session, tool, args, timeout, cancel, progress, effect }).await
 }
 
 fn names(children: &DispatchedChildren, child: SessionId) -> Vec<String> {

@@ -91,6 +91,7 @@ impl Dispatcher {
             receipt,
             reserved,
             trace: None,
+            effect: None,
             client: None,
         };
         let value = route::deliver(inner, order, trail).await?;

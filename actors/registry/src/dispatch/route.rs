@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Addressing, AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder,
-    SessionId, Target, ToolCall, ToolError, TraceContext, User, serve::ActorDirectory,
+    Addressing, AdmissionPermit, AskError, CallCx, Door, EffectKey, Layer, Progress, Receipt,
+    Responder, SessionId, Target, ToolCall, ToolError, TraceContext, User, serve::ActorDirectory,
 };
 use hivekeep_ports::{ClientPrompt, Reservation};
 use serde_json::Value;
@@ -112,6 +112,7 @@ pub(super) struct Order<'a> {
     pub(super) receipt: Receipt,
     pub(super) reserved: Option<Reservation>,
     pub(super) trace: Option<TraceContext>,
+    pub(super) effect: Option<EffectKey>,
     pub(super) client: Option<Arc<dyn ClientPrompt>>,
 }
 
@@ -164,6 +165,7 @@ pub(super) async fn deliver(
         reserved: order.reserved,
         trace: order.trace,
         client: order.client,
+        effect: order.effect.filter(|_| spec.keyed),
         span,
     };
     let (caller, mut answer) = oneshot::channel();

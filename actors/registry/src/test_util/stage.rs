@@ -254,6 +254,7 @@ impl Stage {
             timeout: None,
             view: Arc::new(ToolView::operator()),
             trace: None,
+            effect: None,
             approval: crate::ApprovalRoute::default(),
         }
     }

@@ -50,6 +50,7 @@ impl TestVault {
             reserved: None,
             trace: None,
             client: None,
+            effect: None,
             span: tracing::Span::none(),
         }
     }

@@ -252,6 +252,7 @@ impl Work {
             reserved: None,
             trace: None,
             client: None,
+            effect: None,
             span: tracing::info_span!("pool"),
         }
     }
