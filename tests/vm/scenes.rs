@@ -1,6 +1,7 @@
 //! What has to hold, whatever the isolation.
 
 pub mod acp;
+pub mod agent_commands;
 pub mod attack;
 pub mod browser;
 pub mod bundle;

@@ -146,7 +146,7 @@ fn is_zero(n: &u64) -> bool {
 
 tools! { FAMILY: "dispatch" for service CommandService, singleton commands;
     cmd_run: CmdRun => CmdEnd = CommandService::run {
-        name: "cmd.run", title: "Run a program", rate: RateClass::Exec, open_world: true,
+        name: "cmd.run", title: "Run a program", rate: RateClass::Exec, open_world: true, keyed: true,
         timeout_secs: TIMEOUT_SECS, result_budget_bytes: 16 * 1024 * 1024,
         limit_secs: |input| with_place(input, "timeout_secs", TIMEOUT_SECS),
     };

@@ -53,7 +53,7 @@ pub struct EffectKey {
     /// Name of the call, the same for each attempt at it: letters, digits and `_./-`.
     pub key: Arc<str>,
     /// True where an attempt before this one may have begun: nothing is begun, and the result of that one is given,
-    /// or `outcome_unknown`.
+    /// or `effect_unknown`.
     pub again: bool,
 }
 

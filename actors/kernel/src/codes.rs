@@ -22,7 +22,7 @@ crate::codes! {
         next: "Look what took effect, with `details.told_by` where it is there, then repeat the call if it is still wanted.",
     }
     /// The daemon ended during an earlier attempt at the call, and nobody knows what came of that.
-    OUTCOME_UNKNOWN = "outcome_unknown" {
+    EFFECT_UNKNOWN = "effect_unknown" {
         cause: "The machine that ran it is gone or was restarted, keeps its result no longer, or the tool keeps none.",
         next: "Look what took effect, then make the call anew if it is still wanted.",
     }

@@ -159,10 +159,10 @@ impl ToolError {
     }
 
     /// Reports that an earlier attempt at the call may have had its effect, and that nothing was begun now.
-    pub fn outcome_unknown(layer: Layer) -> Self {
+    pub fn effect_unknown(layer: Layer) -> Self {
         let message =
             "the daemon ended during an earlier attempt, and what came of that is not known";
-        Self::new(layer, codes::OUTCOME_UNKNOWN, message)
+        Self::new(layer, codes::EFFECT_UNKNOWN, message)
             .next("look what took effect, then make the call anew if it is still wanted")
     }
 

@@ -108,7 +108,7 @@ pub struct ChildCall {
     /// Outlet for progress.
     pub progress: Progress,
     /// Key under which the call has its effect once. With `again`, a tool that keeps no results under keys is not
-    /// called: that is `outcome_unknown`.
+    /// called: that is `effect_unknown`.
     pub effect: Option<EffectKey>,
 }
 

@@ -214,7 +214,7 @@ impl ChildSessions for DispatchedChildren {
         if effect.as_ref().is_some_and(|effect| effect.again) {
             let entry = dispatcher.catalogue().now().resolve(&tool, &VIEW);
             if !entry.is_ok_and(|entry| entry.spec.keyed) {
-                return Err(ToolError::outcome_unknown(Layer::Resolve));
+                return Err(ToolError::effect_unknown(Layer::Resolve));
             }
         }
         let request = CallRequest {

@@ -10,8 +10,8 @@ pub(crate) mod user;
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, tools};
-use hivekeep_link::{CallTerms, ExecOutput};
-use hivekeep_protocol::{Argv, Exit, Stream};
+use hivekeep_link::{CallTerms, ExecOutput, Link};
+use hivekeep_protocol::{Argv, Exit, RunCommand, Stream};
 use tokio::time::Instant;
 
 use self::{
@@ -29,10 +29,11 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace_id;
     exec: Exec => ExecResult = exec {
         title: "Run a command", rate: RateClass::Exec, open_world: true, timeout_secs: 120,
-        result_budget_bytes: 40 * 1024 * 1024,
+        result_budget_bytes: 40 * 1024 * 1024, keyed: true,
     };
     exec_background: ExecBackground => JobView = on_exec_background {
         title: "Background jobs", rate: RateClass::Exec, open_world: true, weight: start_takes_one,
+        keyed: true,
     };
     set_env: SetEnv => EnvSet = env::set_env {
         title: "Set environment variables", effect: Idempotent,
@@ -56,6 +57,9 @@ fn on_exec_background(
         JobAction::Poll { job_id, stdout_from, stderr_from } => {
             jobs::job_poll(state, cx, job_id, stdout_from.unwrap_or(0), stderr_from.unwrap_or(0))
         }
+        JobAction::Kill { .. } if jobs::begun_before(cx) => {
+            Err(ToolError::effect_unknown(Layer::Actor))
+        }
         JobAction::Kill { job_id, signal } => {
             jobs::job_kill(state, cx, job_id, signal.unwrap_or(9))
         }
@@ -73,7 +77,7 @@ pub(crate) fn exec(
 ) -> Result<Reply<ExecResult>, ToolError> {
     let link = state.guest(cx)?;
     let limit = Duration::from_secs(input.timeout_secs);
-    let request = hivekeep_protocol::RunCommand {
+    let request = RunCommand {
         argv: as_user(&state.ledger, input.user, Argv::Shell(input.command))?,
         env: environment(&state.ledger, cx.trace.as_ref(), input.env)?,
         workdir: working_dir(&state.ledger, input.workdir),
@@ -85,10 +89,30 @@ pub(crate) fn exec(
         let link = link.await?;
         let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
         let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
+        if let Some(output) = once(&cx, &link, &request, false, &wait).await? {
+            return finish(output, limit);
+        }
         let output =
             link.exec(request, wait, teller(&cx)).await.map_err(hivekeep_link::link_error)?;
         finish(output, limit)
     }))
+}
+
+/// Runs a command of a call with a key, or gives what an attempt before this one came to. `None` for other calls, and
+/// where the guest is of an older daemon.
+///
+/// # Errors
+/// `effect_unknown`, and those of a command.
+pub(crate) async fn once(
+    cx: &CallCx,
+    link: &Link,
+    request: &RunCommand,
+    tail: bool,
+    wait: &CallTerms,
+) -> Result<Option<ExecOutput>, ToolError> {
+    let Some(effect) = &cx.effect else { return Ok(None) };
+    let ran = link.exec_once(effect, request.clone(), tail, wait.clone()).await;
+    ran.map_err(hivekeep_link::link_error)
 }
 
 /// Runs a command of `exec_parallel`.

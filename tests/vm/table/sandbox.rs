@@ -7,7 +7,7 @@ use crate::{
     ingested, knowledge_config,
     needs::Need::{self, Example, Image, LoopDevices, Mounts, Named, Namespaces, Program, Root},
     scenes::{
-        acp, browser, e2b, e2b_crash, escapes, examples,
+        acp, agent_commands, browser, e2b, e2b_crash, escapes, examples,
         guides::{self, Where},
         http_api, hub, image, knowledge, life, places, port_urls, prepare, programs, repositories,
         rows, snapshots, team, team_cards, team_storm, team_watch, two_users, upgrade, volumes,
@@ -231,6 +231,13 @@ fn of_doors(table: &mut Table) {
         House::open,
         "a_program_without_a_network_asks_through_the_daemon_and_outlives_it",
         programs::a_program_without_a_network_asks_through_the_daemon_and_outlives_it,
+    );
+    table.on_house(
+        Each,
+        &[],
+        House::open,
+        "a_command_of_an_agent_is_run_once_whatever_kills_the_daemon",
+        agent_commands::a_command_of_an_agent_is_run_once_whatever_kills_the_daemon,
     );
     table.on_house(
         Each,

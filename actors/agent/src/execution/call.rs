@@ -55,7 +55,7 @@ impl ExecutionSaga {
                         self.unless_closing().await;
                         // A refusal of now, not of the machine that ran it, says nothing of the earlier attempt.
                         let told = error.layer == Layer::Guest && !error.retryable;
-                        match again && (!told || error.is(codes::OUTCOME_UNKNOWN)) {
+                        match again && (!told || error.is(codes::EFFECT_UNKNOWN)) {
                             true => CallEnd::Interrupted,
                             false => CallEnd::Failed { error: Box::new(error) },
                         }

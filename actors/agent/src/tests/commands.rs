@@ -66,15 +66,18 @@ async fn a_command_has_its_effect_once_at_each_record() {
     assert_eq!(keys, [format!("{id}/0.0.0.0"), format!("{id}/0.0.0.1")]);
 
     for (kept, knows) in (1..=records.len()).flat_map(|kept| [(kept, true), (kept, false)]) {
+        let at = |is: fn(&Record) -> bool| records[..kept].iter().filter(|it| is(it)).count();
+        let done = at(|record| matches!(record, Record::Called { .. }));
+        let answered = at(|record| matches!(record, Record::Answered { .. }));
+        let doubtful = keys.get(done).filter(|_| answered == 1);
+        if doubtful.is_none() && !knows {
+            continue;
+        }
         let mut again = stage().await;
         again.models.answer(script);
         write(&again, parsed, &records[..kept]).await;
         let session = opened(&records[..kept]);
         again.children.adopt(again.rig.session, &id, session, &TOOLS);
-        let at = |is: fn(&Record) -> bool| records[..kept].iter().filter(|it| is(it)).count();
-        let done = at(|record| matches!(record, Record::Called { .. }));
-        let answered = at(|record| matches!(record, Record::Answered { .. }));
-        let doubtful = keys.get(done).filter(|_| answered == 1);
         // What the daemon had done that died.
         let begun = done + usize::from(doubtful.is_some() && knows);
         again.children.effects().extend(keys[..begun].iter().cloned().map(|key| (key, 1)));

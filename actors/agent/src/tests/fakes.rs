@@ -303,7 +303,7 @@ impl ChildSessions for FakeChildren {
                     let value = json!({ "exit_code": 0, "stdout": "from the guest", "stderr": "" });
                     return Ok(ChildAnswer { value, from_source: false });
                 }
-                _ if again => return Err(ToolError::outcome_unknown(Layer::Guest)),
+                _ if again => return Err(ToolError::effect_unknown(Layer::Guest)),
                 "cmd.run" => *effects.entry(key.to_string()).or_default() += 1,
                 _ => {}
             }

@@ -89,7 +89,7 @@ struct Thought {
 
 tools! { pub(crate) FAMILY: "agent" for service CommandService, singleton commands;
     bash: Bash => BashEnd = CommandService::bash {
-        title: "Run a script of bash", rate: RateClass::Exec, open_world: true,
+        title: "Run a script of bash", rate: RateClass::Exec, open_world: true, keyed: true,
         timeout_secs: TIMEOUT_SECS, result_budget_bytes: 16 * 1024 * 1024,
         limit_secs: |input| with_place(input, "timeout", TIMEOUT_SECS),
     };
@@ -109,12 +109,16 @@ impl CommandService {
             tail: false,
         };
         let run = async |shell: &str| {
+            let cx = cx.further(shell);
             let argv = [shell, "-c", &line].map(str::to_owned).to_vec();
             let spec = self.spec(&place, argv, place.root.clone(), BTreeMap::new())?;
             self.commands.run(&cx, place.workspace, spec, limits).await
         };
         let (shell, end) = match run("bash").await {
-            Err(error) if error.is(codes::CANNOT_START) => ("sh", run("sh").await?),
+            // An attempt before this one may have been at the other.
+            Err(error) if error.is(codes::CANNOT_START) || error.is(codes::EFFECT_UNKNOWN) => {
+                ("sh", run("sh").await?)
+            }
             ended => ("bash", ended?),
         };
         let (output, truncated) = shown(&end, input.timeout);

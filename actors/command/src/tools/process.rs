@@ -195,7 +195,7 @@ struct ProcessRow {
 tools! { pub(crate) FAMILY: "process" for service CommandService, singleton commands;
     process_start: RunProcess => StartedRow = CommandService::process_start {
         title: "Start a process", rate: RateClass::Exec, open_world: true, timeout_secs: 60,
-        limit_secs: |_| Some(60 + PLACE_SECS), told_by: Some("process_list"),
+        limit_secs: |_| Some(60 + PLACE_SECS), told_by: Some("process_list"), keyed: true,
     };
     process_stop: StopProcess => EndedProcess = CommandService::process_stop {
         title: "Stop a process", effect: Destroy, timeout_secs: 60,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Door, Effect, Progress, SessionId, ToolError};
+use hivekeep_kernel::{Door, Effect, EffectKey, Progress, SessionId, ToolError};
 use hivekeep_policy::{
     AgentOptions, ApprovalAnswer, Approver, CapabilityOptions, ContextOptions, Options,
     PermissionMode, Remember, RuleEffect, RuleOptions, SessionProfile, ToolPattern,
@@ -43,11 +43,14 @@ async fn call(
     tool: &str,
     args: Value,
 ) -> Result<ChildAnswer, ToolError> {
+    children.call(child_call(session, tool, args)).await
+}
+
+fn child_call(session: SessionId, tool: &str, args: Value) -> ChildCall {
     let Value::Object(args) = args else { panic!("an object") };
     let (cancel, progress) = (CancellationToken::new(), Progress::default());
-    let tool = tool.to_owned();
-    let (timeout, effect) = (None, None);
-    children.call(ChildCall { session, tool, args, timeout, cancel, progress, effect }).await
+    let (tool, timeout, effect) = (tool.to_owned(), None, None);
+    ChildCall { session, tool, args, timeout, cancel, progress, effect }
 }
 
 fn names(children: &DispatchedChildren, child: SessionId) -> Vec<String> {
@@ -82,6 +85,10 @@ async fn a_child_is_its_parents_users_and_has_no_tool_that_its_parent_lacks() {
     assert!(!look.description.is_empty() && look.input_schema["required"] == json!(["toy_id"]));
     let said = call(&children, first, "toy_echo", json!({ "text": "x" })).await.expect("says it");
     assert!(said.value["text"] == "x" && !said.from_source);
+    // It may have been called before, and keeps nothing under keys: so it is not called.
+    let effect = Some(EffectKey { key: "k".into(), again: true });
+    let again = ChildCall { effect, ..child_call(first, "toy_echo", json!({ "text": "x" })) };
+    assert_eq!(code(children.call(again).await), "effect_unknown");
     for tool in ["toy_fail", "toy.admin"] {
         let refused = call(&children, first, tool, json!({})).await;
         assert_eq!(code(refused), "denied", "{tool}");
@@ -96,7 +103,7 @@ async fn a_child_is_its_parents_users_and_has_no_tool_that_its_parent_lacks() {
         assert_eq!((row.user, row.door), (Some(USER), Door::Agent));
     }
     let told = stage.events("call.finished", 4).await;
-    assert!(told.iter().all(|event| event.data["door"] == "agent"));
+    assert!(told.len() == 4 && told.iter().all(|event| event.data["door"] == "agent"));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use hivekeep_protocol::{Frame, FrameKind, GuestEvent, encode};
 use tokio_util::sync::CancellationToken;
 
 use crate::contain::Contain;
+use crate::exec::kept::KeyedRuns;
 use crate::files::operation::FileOperations;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
@@ -43,6 +44,7 @@ pub struct Agent {
     pub(crate) persona: Persona,
     pub(crate) freezer: Freezer,
     pub(crate) contain: Contain,
+    pub(crate) runs: KeyedRuns,
     pub(crate) jobs: JobsFolder,
     pub(crate) news: OutputNews,
     pub(crate) watches: Watches,

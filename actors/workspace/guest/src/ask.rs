@@ -59,7 +59,7 @@ pub async fn run(cx: &RequestContext, asking: ExecAsking) -> Result<ExecAsked, G
     let server = Server::open(run_dir, credential, user.as_ref())
         .map_err(|error| io_error(&error, "the askpass socket"))?;
     exec.env.extend(environment(&program, server.path()));
-    let done = exec::beside(cx, exec, |scope| server.serve(scope)).await?;
+    let done = exec::beside(&exec::OutputSink::Call(cx), exec, |scope| server.serve(scope)).await?;
     let heard = server.close();
     Ok(ExecAsked {
         done,

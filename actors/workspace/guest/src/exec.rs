@@ -6,9 +6,12 @@
 //! the containment. That includes `server &`: what is to stay is started as a job.
 
 pub mod command;
+pub(crate) mod kept;
+pub mod once;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +21,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::Agent;
 use crate::as_user;
 use crate::contain::{self, ProcessSet, RunningCommand};
 use crate::session::call::{RequestContext, cancelled};
@@ -42,7 +46,41 @@ enum Ended {
 /// # Errors
 /// When the command could not be started, was cancelled, or could not be killed.
 pub async fn run(cx: &RequestContext, exec: RunCommand) -> Result<RunCommandReply, GuestError> {
-    beside(cx, exec, |_| std::future::pending()).await
+    beside(&OutputSink::Call(cx), exec, |_| std::future::pending()).await
+}
+
+/// Receiver of a command's output.
+pub(crate) enum OutputSink<'s> {
+    /// The connection of its call, with which it ends.
+    Call(&'s RequestContext),
+    /// Record under its key.
+    Kept(&'s Arc<Agent>, &'s kept::KeyedRun),
+}
+
+impl OutputSink<'_> {
+    fn agent(&self) -> &Arc<Agent> {
+        match self {
+            Self::Call(cx) => &cx.agent,
+            Self::Kept(agent, _) => agent,
+        }
+    }
+
+    fn cancel(&self) -> &CancellationToken {
+        match self {
+            Self::Call(cx) => &cx.cancel,
+            Self::Kept(_, run) => &run.stop,
+        }
+    }
+
+    async fn send(&self, stream: Stream, content: Bytes) -> Result<(), GuestError> {
+        match self {
+            Self::Call(cx) => cx.send(stream, content).await,
+            Self::Kept(_, run) => {
+                run.keep(stream, &content);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// [`run`], with something done beside the command while it runs and no longer.
@@ -50,24 +88,24 @@ pub async fn run(cx: &RequestContext, exec: RunCommand) -> Result<RunCommandRepl
 /// # Errors
 /// As [`run`].
 pub(crate) async fn beside<F: Future<Output = ()>>(
-    cx: &RequestContext,
+    sink: &OutputSink<'_>,
     mut exec: RunCommand,
     work: impl FnOnce(ProcessSet) -> F,
 ) -> Result<RunCommandReply, GuestError> {
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(exec.timeout_ms).min(LONGEST);
-    let agent = &cx.agent;
+    let (agent, cancel) = (sink.agent(), sink.cancel());
     as_user::resolve(&mut exec).await?;
     let workdir = exec.workdir.as_deref();
     let PreparedCommand { program, script } =
         PreparedCommand::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;
     let started = tokio::select! {
         started = agent.contain.start(program) => started,
-        () = cx.cancel.cancelled() => return Err(cancelled()),
+        () = cancel.cancelled() => return Err(cancelled()),
     };
     let (mut running, readers) = started.map_err(|error| contained(&error))?;
     let all_written = CancellationToken::new();
-    let pump = |stream, pipe| Pump::new(cx, stream, pipe, exec.max_output_bytes, &all_written);
+    let pump = |stream, pipe| Pump::new(sink, stream, pipe, exec.max_output_bytes, &all_written);
     let (mut stdout, mut stderr) =
         (pump(Stream::Stdout, &readers.stdout), pump(Stream::Stderr, &readers.stderr));
     let (ended, exit, killed_stragglers) = {
@@ -81,7 +119,7 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
                     exit.map_err(|error| contained(&error))?;
                     break Ended::Itself;
                 }
-                () = cx.cancel.cancelled() => break Ended::Cancelled,
+                () = cancel.cancelled() => break Ended::Cancelled,
                 _ = drains.as_mut(), if !drained => drained = true,
                 () = work.as_mut(), if !worked => worked = true,
                 () = sleep_until(deadline) => break Ended::TimedOut,
@@ -95,7 +133,7 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
         if !drained && !matches!(ended, Ended::Cancelled) {
             tokio::select! {
                 _ = drains => {}
-                () = cx.cancel.cancelled() => return Err(cancelled()),
+                () = cancel.cancelled() => return Err(cancelled()),
             }
         }
         (ended, exit, killed)
@@ -155,7 +193,7 @@ const GATHER: Duration = Duration::from_millis(2);
 const ENOUGH_BYTES: usize = PIPE_BYTES / 2;
 
 struct Pump<'cx> {
-    cx: &'cx RequestContext,
+    sink: &'cx OutputSink<'cx>,
     stream: Stream,
     pipe: &'cx AsyncFd<OwnedFd>,
     /// Cancelled when no process that could write is left.
@@ -168,13 +206,13 @@ struct Pump<'cx> {
 
 impl<'cx> Pump<'cx> {
     fn new(
-        cx: &'cx RequestContext,
+        sink: &'cx OutputSink<'cx>,
         stream: Stream,
         pipe: &'cx AsyncFd<OwnedFd>,
         may_send: u64,
         all_written: &'cx CancellationToken,
     ) -> Self {
-        Self { cx, stream, pipe, all_written, may_send, total: 0, at_once: PIPE_BYTES }
+        Self { sink, stream, pipe, all_written, may_send, total: 0, at_once: PIPE_BYTES }
     }
 
     /// Bytes read from the pipe, sent or not.
@@ -201,7 +239,7 @@ impl<'cx> Pump<'cx> {
             }
             self.may_send -= bytes.len() as u64;
             let content = Bytes::from(std::mem::take(&mut bytes));
-            if self.cx.send(self.stream, content).await.is_err() {
+            if self.sink.send(self.stream, content).await.is_err() {
                 self.may_send = 0;
             }
             last_sent = Some(Instant::now());

@@ -139,6 +139,7 @@ impl Calls {
             FrameKind::Request => return self.open(frame),
             FrameKind::Cancel => {
                 if let Some(control) = self.by_id.get(&frame.id) {
+                    control.ordered.cancel();
                     control.cancel.cancel();
                 }
             }

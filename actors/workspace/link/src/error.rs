@@ -254,6 +254,7 @@ pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
         GuestCode::UnknownWatch => codes::WATCH_UNKNOWN,
         GuestCode::PortClosed => codes::PORT_CLOSED,
         GuestCode::PortTaken => codes::GUEST_PORT_TAKEN,
+        GuestCode::UnknownRun => codes::EFFECT_UNKNOWN,
     }
 }
 
@@ -263,6 +264,7 @@ fn guest_error(error: GuestError) -> ToolError {
     let message: String = error.message.chars().take(2_000).collect();
     let known = ToolError::new(Layer::Guest, code, message);
     match error.code {
+        GuestCode::UnknownRun => ToolError::effect_unknown(Layer::Guest),
         GuestCode::Busy => known.retry_after(Duration::from_secs(1)),
         GuestCode::NotUtf8 => known.next("use file_transfer for files that are not text"),
         GuestCode::NoSpace => {

@@ -1,7 +1,9 @@
 //! Commands in the guest: their output kept, followed, or as text.
 
+use hivekeep_kernel::EffectKey;
 use hivekeep_protocol::{
-    ExecAsked, ExecAsking, GuestRequest, RunCommand, RunCommandReply, Stream, ToGuest,
+    ExecAsked, ExecAsking, GuestCode, GuestError, GuestRequest, RunCommand, RunCommandReply,
+    RunOnce, Stream, ToGuest, limits::KEPT_STREAM_BYTES,
 };
 
 use crate::Link;
@@ -85,6 +87,32 @@ impl Link {
         let ExecAsked { done, answered, unanswered, rejected } = told;
         let asked = AuthenticationRecord { answered: answered > 0, unanswered, rejected };
         Ok((output(done, stdout, stderr), asked))
+    }
+
+    /// Runs a command under a key, once, or asks what came of an attempt before this one; `None` from a guest of an
+    /// older daemon, which has not run it.
+    ///
+    /// # Errors
+    /// See [`Link::ask`]; `UnknownRun` of the guest where nothing is known of the attempt before.
+    pub async fn exec_once(
+        &self,
+        effect: &EffectKey,
+        request: RunCommand,
+        tail: bool,
+        wait: CallTerms,
+    ) -> Result<Option<ExecOutput>, LinkError> {
+        let most = request.max_output_bytes.min(KEPT_STREAM_BYTES as u64);
+        let command = (!effect.again).then_some(request);
+        let request = RunOnce { key: effect.key.as_ref().to_owned(), command, tail };
+        match self.collect(request, most, wait, |_, _| {}).await {
+            Ok((done, stdout, stderr)) => Ok(Some(output(done, stdout, stderr))),
+            Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported => {
+                let why = "the guest of an older daemon keeps no results";
+                let unknown = GuestError::new(GuestCode::UnknownRun, why);
+                if effect.again { Err(LinkError::Guest(unknown)) } else { Ok(None) }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Collects the output and the reply of a request.

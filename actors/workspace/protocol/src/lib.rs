@@ -52,7 +52,8 @@ pub use jobs::{
 };
 pub use request::{FromGuest, GuestCode, GuestError, GuestEvent, GuestRequest, ToGuest};
 pub use run::{
-    Argv, Credential, ExecAsked, ExecAsking, Exit, RunCommand, RunCommandReply, Secret, Stream,
+    Argv, Credential, ExecAsked, ExecAsking, Exit, RunCommand, RunCommandReply, RunOnce, Secret,
+    Stream,
 };
 pub use system::{
     AcceptStream, Configure, Configured, FindUser, MountVolume, NetworkSet, OpenStream, Ping, Pong,

@@ -92,6 +92,24 @@ pub const MAX_CHANGES_BYTES: usize = 256 * 1024;
 /// Time after which a watch that nobody reads ends.
 pub const WATCH_IDLE_SECS: u64 = 10 * 60;
 
+/// Maximum length of the key of a [`crate::RunOnce`].
+pub const MAX_RUN_KEY_BYTES: usize = 128;
+
+/// Maximum number of commands under keys that run at once; one more is answered [`crate::GuestCode::Busy`].
+pub const KEYED_RUNS_AT_ONCE: usize = 16;
+
+/// Maximum number of ended commands whose results are kept under their keys.
+pub const KEPT_RUNS: usize = 64;
+
+/// Maximum size of the output of all of them.
+pub const KEPT_RUNS_BYTES: usize = 16 * 1024 * 1024;
+
+/// Maximum size of each stream of a command under a key.
+pub const KEPT_STREAM_BYTES: usize = 1024 * 1024;
+
+/// Time after which the result of a command under a key is dropped.
+pub const KEPT_RUN_SECS: u64 = 24 * 60 * 60;
+
 /// Folder of a guest's tasks. Output files of tasks lie below.
 pub const TASKS_DIR: &str = "/var/lib/hivekeep/tasks";
 

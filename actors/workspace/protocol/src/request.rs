@@ -124,6 +124,8 @@ requests! {
     WriteFileAs => WriteFileReply,
     /// Take a connection to a port.
     AcceptStream => StreamClosed,
+    /// Run under a key, or ask what came of it.
+    RunOnce => RunCommandReply,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,
@@ -199,6 +201,8 @@ pub enum GuestCode {
     PortClosed,
     /// Something else in the guest listens on the port.
     PortTaken,
+    /// Nothing is known of a command of that key.
+    UnknownRun,
 }
 
 impl GuestError {

@@ -51,6 +51,22 @@ pub struct RunCommand {
     pub max_output_bytes: u64,
 }
 
+/// Runs a command under a key, once: it goes on when the connection ends, and its result is kept. Its output comes
+/// when it has ended, before the reply.
+///
+/// Another request of the key starts nothing and is answered with what the first comes to. The guest keeps the
+/// results in its memory, the latest, within [`crate::limits::KEPT_RUNS`] and the bounds beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOnce {
+    /// Key: 1 to [`crate::limits::MAX_RUN_KEY_BYTES`] bytes of letters, digits and `_./-`.
+    pub key: String,
+    /// Command; `None` asks for one that was started before. Of its output at most
+    /// [`crate::limits::KEPT_STREAM_BYTES`] of each stream are sent.
+    pub command: Option<RunCommand>,
+    /// True for the last bytes of each stream, false for the first.
+    pub tail: bool,
+}
+
 /// Exit of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hivekeep_kernel::{CallCx, Fault, JobId, Layer, Reply, ToolError, fault_point};
-use hivekeep_link::{LinkError, link_error};
+use hivekeep_kernel::{CallCx, EffectKey, Fault, JobId, Layer, Reply, ToolError, fault_point};
+use hivekeep_link::{CallTerms, Link, LinkError, link_error};
 use hivekeep_ports::text_part;
 use hivekeep_protocol::{
-    Argv, JobKill, JobPoll, JobReport, JobStart,
+    Argv, GuestCode, JobKill, JobPoll, JobReport, JobStart,
     limits::{DEFAULT_SPOOL_BYTES, MAX_JOBS},
 };
 use serde_json::json;
@@ -45,7 +45,14 @@ pub(super) fn job_start(
     let link = state.guest(cx)?;
     // Checked here too, as each job is an actor and the guest may not keep to its own limit.
     has_room_for_a_job(&state.ledger)?;
-    let job = JobId::new();
+    let job = job_id(cx);
+    if begun_before(cx) {
+        let cx = cx.clone();
+        return Ok(Reply::later(async move {
+            ask_for(&link.await?, job, link_state::wait(&cx)).await?;
+            Ok(started(job))
+        }));
+    }
     let request = JobStart {
         job_id: job.to_string(),
         argv: as_user(&state.ledger, user, Argv::Shell(command.clone()))?,
@@ -69,12 +76,41 @@ pub(super) fn job_start(
         fault_point!("job.after_start");
         workspace.publish("job.started", json!({ "job_id": job }));
         let _actor_follows = workspace.actor.send(GuestMsg::FollowJobs.into());
-        Ok(JobView {
-            job_id: job.to_string(),
-            status: Some("started".to_owned()),
-            ..JobView::default()
-        })
+        Ok(started(job))
     }))
+}
+
+fn started(job: JobId) -> JobView {
+    let status = Some("started".to_owned());
+    JobView { job_id: job.to_string(), status, ..JobView::default() }
+}
+
+/// Id of the job that a call starts: of a call with a key always the same.
+pub(super) fn job_id(cx: &CallCx) -> JobId {
+    let keyed = |effect: &EffectKey| {
+        let hash = blake3::hash(effect.key.as_bytes()).to_hex();
+        format!("{}_{}", JobId::PREFIX, &hash[..32]).parse().ok()
+    };
+    cx.effect.as_ref().and_then(keyed).unwrap_or_else(JobId::new)
+}
+
+/// True for a call that may have been begun before and begins nothing.
+pub(super) fn begun_before(cx: &CallCx) -> bool {
+    cx.effect.as_ref().is_some_and(|effect| effect.again)
+}
+
+/// Asks the guest for a job that a call may have started before.
+///
+/// # Errors
+/// `effect_unknown` where the guest has no such job.
+pub(super) async fn ask_for(link: &Link, job: JobId, wait: CallTerms) -> Result<(), ToolError> {
+    let poll = JobPoll { job_id: job.to_string(), stdout_from: 0, stderr_from: 0, max_bytes: 0 };
+    link.ask(poll, wait).await.map(drop).map_err(|error| match error {
+        LinkError::Guest(error) if error.code == GuestCode::UnknownJob => {
+            ToolError::effect_unknown(Layer::Guest)
+        }
+        error => link_error(error),
+    })
 }
 
 /// `exec_background`, action `poll`.

@@ -23,7 +23,7 @@ use crate::{
     commands::{
         ANSWER_MARGIN,
         env::joined,
-        exit_code, teller,
+        exit_code, once, teller,
         user::{as_user, entry_point},
     },
     handle::WorkspaceHandle,
@@ -111,10 +111,11 @@ impl CommandRunner for CommandsHandle {
         let limit = Duration::from_secs(limits.timeout_secs) + ANSWER_MARGIN;
         let deadline = (Instant::now() + limit).min(cx.deadline);
         let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
-        if limits.tail {
-            return last(cx, &link, request, wait).await;
-        }
-        let output = link.exec(request, wait, teller(cx)).await.map_err(link_error)?;
+        let output = match once(cx, &link, &request, limits.tail, &wait).await? {
+            Some(output) => output,
+            None if limits.tail => return last(cx, &link, request, wait).await,
+            None => link.exec(request, wait, teller(cx)).await.map_err(link_error)?,
+        };
         let stream = |part: hivekeep_link::CapturedOutput| CommandStream {
             bytes: part.bytes,
             total_bytes: part.total_bytes,

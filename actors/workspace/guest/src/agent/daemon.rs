@@ -103,6 +103,7 @@ impl Agent {
             None => Contain::Subreaper(Arc::new(reaper::Shim::new(&settings.exe)?)),
         };
         let agent = Arc::new(Self {
+            runs: Default::default(),
             jobs: JobsFolder::open(&settings)?,
             news: Default::default(),
             watches: Default::default(),

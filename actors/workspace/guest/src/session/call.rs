@@ -23,6 +23,8 @@ pub struct RequestContext {
     pub agent: Arc<Agent>,
     /// Cancelled by the host, or by the end of the connection.
     pub cancel: CancellationToken,
+    /// Cancelled by the host alone.
+    pub ordered: CancellationToken,
     /// Content from the host.
     pub inflow: Arc<Inflow>,
     pub(crate) outbox: Outbox,
@@ -34,6 +36,7 @@ pub(super) struct Control {
     pub(super) id: u32,
     pub(super) kind: CallKind,
     pub(super) cancel: CancellationToken,
+    pub(super) ordered: CancellationToken,
     pub(super) credit: Arc<Credit>,
     pub(super) inflow: Arc<Inflow>,
 }
@@ -53,7 +56,7 @@ pub(super) fn open(
     agent: Arc<Agent>,
     outbox: Outbox,
 ) -> (RequestContext, Control) {
-    let cancel = CancellationToken::new();
+    let (ordered, cancel) = (CancellationToken::new(), CancellationToken::new());
     let (window, inflow) = match kind {
         CallKind::Ordinary => (limits::INITIAL_CREDIT_BYTES, Inflow::bulk()),
         CallKind::Stream => (limits::STREAM_WINDOW_BYTES, Inflow::prompt()),
@@ -64,10 +67,11 @@ pub(super) fn open(
         id,
         kind,
         cancel: cancel.clone(),
+        ordered: ordered.clone(),
         credit: credit.clone(),
         inflow: inflow.clone(),
     };
-    (RequestContext { id, agent, cancel, inflow, outbox, credit }, control)
+    (RequestContext { id, agent, cancel, ordered, inflow, outbox, credit }, control)
 }
 
 /// Bytes that a call may still send.

@@ -228,7 +228,10 @@ impl Call {
                 };
             })
             .await;
-        let reply = reply.map(|reply| RunCommand::reply_of(reply).expect("of its kind"));
+        let reply = reply.map(|reply| match reply {
+            FromGuest::RunCommand(done) | FromGuest::RunOnce(done) => done,
+            other => panic!("{other:?} to a command"),
+        });
         Output { reply, stdout, stderr }
     }
 }

@@ -9,6 +9,7 @@ mod guest;
 mod hostile;
 mod jobs;
 mod link;
+mod once;
 mod processes;
 mod sandbox;
 mod storm;

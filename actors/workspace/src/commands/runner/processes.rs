@@ -18,7 +18,11 @@ use hivekeep_protocol::{
 use serde_json::json;
 
 use crate::{
-    commands::{jobs::has_room_for_a_job, runner::CommandsHandle, user::as_user},
+    commands::{
+        jobs::{ask_for, begun_before, has_room_for_a_job, job_id},
+        runner::CommandsHandle,
+        user::as_user,
+    },
     handle::WorkspaceHandle,
     ledger::Ledger,
     link_state::ask_after_a_wait,
@@ -92,7 +96,16 @@ impl CommandsHandle {
         let env = self.environment(cx, workspace.id, &process.command)?;
         let link = self.enter(cx, &workspace).await?;
         has_room_for_a_job(&self.ledger(workspace.id)?)?;
-        let (job, command) = (JobId::new(), process.command);
+        let (job, command) = (job_id(cx), process.command);
+        if begun_before(cx) {
+            let found = self.find(cx, job).map_err(|_| ToolError::effect_unknown(Layer::Actor))?;
+            if found.entry.pid != 0 {
+                return Ok(found.shown(None));
+            }
+            // Its start was not recorded. The guest gives its process id when it is asked to start it again.
+            let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
+            ask_for(&link, job, wait).await?;
+        }
         let entry = ProcessEntry {
             argv: command.argv.clone(),
             workdir: command.workdir.clone(),
@@ -307,7 +320,10 @@ impl Starting {
         let started = match request.ask(&link, wait).await {
             Ok(started) => started,
             Err(error) => {
-                if let LinkError::Guest(_) = &error {
+                // A job of another command is there, and goes on.
+                if let LinkError::Guest(error) = &error
+                    && error.code != GuestCode::JobConflict
+                {
                     workspace.note(Record::JobRefused { job }).await?;
                 }
                 return Err(link_error(error).detail("id", job.to_string()));

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{Door, SessionId, WorkspaceId};
+use hivekeep_kernel::{CallCx, Door, EffectKey, SessionId, WorkspaceId};
 use hivekeep_link::fake::{RequestBehaviour, exec_done};
 use hivekeep_ports::{
     CommandLimits, CommandRunner, CommandSpec, NetworkMode, PlaceProcess, ProcessSpec,
@@ -32,6 +32,8 @@ use crate::{
 #[derive(Default)]
 struct Inside {
     processes: BTreeMap<String, (ProcessStart, Option<Exit>)>,
+    /// Keys of commands that it ran; `None` for a guest of an older daemon.
+    keys: Option<Vec<String>>,
     /// It holds output back.
     holds: bool,
     forgotten: usize,
@@ -127,6 +129,18 @@ impl Guest {
                 let done = Ok(FromGuest::RunCommand(exec_done(400, 0)));
                 return RequestBehaviour::Send(pieces.collect(), done);
             }
+            ToGuest::RunOnce(once) => match &mut self.inside().keys {
+                None => Err(GuestError::new(GuestCode::Unsupported, "an unknown request")),
+                Some(keys) if once.command.is_none() && !keys.contains(&once.key) => {
+                    Err(GuestError::new(GuestCode::UnknownRun, "never heard of it"))
+                }
+                Some(keys) => {
+                    keys.extend(once.command.as_ref().map(|_| once.key.clone()));
+                    let output = vec![(Stream::Stdout, b"9700980099".to_vec())];
+                    let done = Ok(FromGuest::RunOnce(exec_done(400, 0)));
+                    return RequestBehaviour::Send(output, done);
+                }
+            },
             other => return guest(other),
         };
         RequestBehaviour::Reply(reply)
@@ -211,6 +225,47 @@ async fn a_command_has_its_words_the_variables_of_the_rule_and_the_end_of_its_ou
     assert_eq!(refused.code, "not_owner");
     let nowhere = port.run(&cx, WorkspaceId::new(), command(&["x"]), LIMITS).await;
     assert_eq!(nowhere.expect_err("refused").code, "workspace_not_found");
+}
+
+fn keyed(stage: &Stage, again: bool) -> CallCx {
+    let mut cx = stage.cx("cmd.run");
+    cx.effect = Some(EffectKey { key: "exe_1/0.0.0.0".into(), again });
+    cx
+}
+
+#[tokio::test]
+async fn a_command_of_a_call_with_a_key_is_run_under_it_where_the_guest_can() {
+    let (stage, inside, id) = stage().await;
+    let (port, first, again) = (port(&stage), keyed(&stage, false), keyed(&stage, true));
+    let run = async |cx: &CallCx| port.run(cx, id, command(&["chatty"]), LIMITS).await;
+    run(&first).await.expect("an older guest runs it");
+    assert_eq!(run(&again).await.expect_err("and keeps nothing").code, "effect_unknown");
+    let before = stage.commands().len();
+    inside.inside().keys = Some(Vec::new());
+    assert_eq!(run(&again).await.expect_err("never begun").code, "effect_unknown");
+    for cx in [&first, &again] {
+        let end = run(cx).await.expect("ran");
+        assert_eq!((&*end.stdout.bytes, end.stdout.total_bytes), (&b"9700980099"[..], 400));
+    }
+    let other = run(&again.further("sh")).await.expect_err("another command of the call");
+    assert_eq!(other.code, "effect_unknown");
+    assert_eq!(inside.inside().keys.as_deref(), Some(&["exe_1/0.0.0.0".to_owned()][..]));
+    assert_eq!(stage.commands().len(), before, "nothing is run without its key");
+}
+
+#[tokio::test]
+async fn a_process_of_a_call_with_a_key_is_started_once() {
+    let (mut stage, inside, id) = stage().await;
+    let unknown = port(&stage).start(&keyed(&stage, true), id, process(&["cat"])).await;
+    assert_eq!(unknown.expect_err("never begun").code, "effect_unknown");
+    let started = port(&stage).start(&keyed(&stage, false), id, process(&["cat"])).await;
+    let started = started.expect("started");
+    stage.restart().await;
+    stage.once("w", |info| info["state"] == "running").await;
+    let again = port(&stage).start(&keyed(&stage, true), id, process(&["cat"])).await;
+    let again = again.expect("it is known");
+    assert_eq!((again.id, again.pid), (started.id, 7));
+    assert_eq!(inside.inside().processes.len(), 1);
 }
 
 async fn only(port: &CommandsHandle, stage: &Stage) -> PlaceProcess {
