@@ -1,5 +1,6 @@
 //! The tools of tasks: executions of agents, begun, waited for, listed, cancelled and removed.
 
+mod best;
 mod chats;
 mod compare;
 mod continuation;

@@ -2,6 +2,7 @@
 
 mod acp;
 mod after;
+mod best;
 mod chat;
 mod commands;
 mod compaction;

@@ -167,7 +167,9 @@ impl ExecutionState {
     /// Error of the validator that rejected something.
     pub(super) fn rejected(&self, subject: JudgedSubject) -> Option<ToolError> {
         let (key, verdict) = self.judging.failed(subject)?;
-        let (field, validator) = (key.field(), self.validator(key)?);
+        let calls = matches!(subject, JudgedSubject::Call { .. });
+        let field = self.begun.plan.validation.field(calls, key.validator);
+        let validator = self.validator(key)?;
         let ValidationVerdict { score, confidence, reasons, unavailable, .. } = verdict;
         let reasons = reasons.join("; ");
         if *unavailable {

@@ -29,6 +29,9 @@ pub(crate) struct ValidationPlan {
     pub(crate) output: Vec<Validator>,
     /// Validators of a call that has side effects: judges alone.
     pub(crate) calls: Vec<Validator>,
+    /// Place among those of the output of the one that a fork was begun with, to be the best of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) best_of: Option<usize>,
 }
 
 /// Judges of a validator.
@@ -84,23 +87,48 @@ impl ValidationPlan {
                 }
             },
         );
-        Self { output, calls: calls.collect() }
+        Self { output, calls: calls.collect(), best_of: None }
+    }
+
+    /// Judges of a fork that is to be the best of several.
+    pub(crate) fn best_of(&self) -> Option<&Validator> {
+        self.output.get(self.best_of?)
+    }
+
+    /// Has the output of a fork judged, last and in place of what its source was judged by as a fork.
+    pub(crate) fn judge_best_of(&mut self, by: Validator) {
+        if let Some(before) = self.best_of.filter(|before| *before < self.output.len()) {
+            self.output.remove(before);
+        }
+        self.best_of = Some(self.output.len());
+        self.output.push(by);
+    }
+
+    /// Field of a validator.
+    pub(super) fn field(&self, calls: bool, at: usize) -> String {
+        match calls {
+            false if self.best_of == Some(at) => "best_of".to_owned(),
+            false => format!("spec.execution.validation[{at}]"),
+            true => format!("spec.execution.tool_validation[{at}]"),
+        }
     }
 
     /// Judges of all validators: whether of calls, the field that has it, the name.
     pub(crate) fn judges(&self) -> impl Iterator<Item = (bool, String, &String)> {
         let of =
             |calls: bool, list| (0..).zip(list).map(move |(at, validator)| (calls, at, validator));
-        of(false, &self.output).chain(of(true, &self.calls)).flat_map(|(calls, at, validator)| {
-            let judges = judged_by(validator).map_or(&[][..], |it| it.judges);
-            judges.iter().enumerate().map(move |(judge, name)| {
-                let part = match validator {
-                    Validator::MultiJudge { .. } => format!("judges[{judge}]"),
-                    _ => "judge_agent".to_owned(),
-                };
-                (calls, format!("{}.{part}", field(calls, at)), name)
-            })
-        })
+        of(false, &self.output).chain(of(true, &self.calls)).flat_map(
+            move |(calls, at, validator)| {
+                let judges = judged_by(validator).map_or(&[][..], |it| it.judges);
+                judges.iter().enumerate().map(move |(judge, name)| {
+                    let part = match validator {
+                        Validator::MultiJudge { .. } => format!("judges[{judge}]"),
+                        _ => "judge_agent".to_owned(),
+                    };
+                    (calls, format!("{}.{part}", self.field(calls, at)), name)
+                })
+            },
+        )
     }
 
     /// Whether a validator looks at the exit status.
@@ -112,11 +140,6 @@ impl ValidationPlan {
     pub(super) fn reads_stderr(&self) -> bool {
         self.output.iter().any(of_stderr)
     }
-}
-
-/// Field of a validator.
-pub(super) fn field(calls: bool, at: usize) -> String {
-    format!("spec.execution.{}[{at}]", if calls { "tool_validation" } else { "validation" })
 }
 
 fn of_stderr(validator: &Validator) -> bool {
@@ -234,7 +257,7 @@ pub(super) fn refused(
             }
             _ => return None,
         };
-        (!may).then(|| (field(false, at), instead))
+        (!may).then(|| (format!("spec.execution.validation[{at}]"), instead))
     });
     of_command.collect()
 }

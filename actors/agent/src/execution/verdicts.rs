@@ -5,7 +5,7 @@ use hivekeep_manifest::common::JsonObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{forks::TurnKey, records::CallKey, validation};
+use super::{forks::TurnKey, records::CallKey};
 
 /// Thing that is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,11 +75,5 @@ impl VerdictKey {
             JudgedSubject::Output { iteration, turn } => (iteration, turn),
             JudgedSubject::Call { key: (iteration, turn, _) } => (iteration, turn),
         }
-    }
-
-    /// Field of the validator.
-    pub(super) fn field(self) -> String {
-        let calls = matches!(self.subject, JudgedSubject::Call { .. });
-        validation::field(calls, self.validator)
     }
 }

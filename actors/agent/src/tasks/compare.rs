@@ -7,7 +7,12 @@ use hivekeep_runtime::{runs::RunState, saga::SagaView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, types::TaskState, worked};
+use super::{
+    Answer,
+    best::{best, ranking},
+    types::TaskState,
+    worked,
+};
 use crate::{
     execution::{
         account::BudgetKind,
@@ -39,6 +44,9 @@ struct AgentsCompared {
     executions: Vec<ComparedExecution>,
     /// First turn in which they differ; null where they have no common origin, or do not differ.
     first_difference: Option<TurnDifference>,
+    /// Fork with the highest score of the judges of `best_of`. Null while one of those forks goes on, where they were
+    /// not judged alike, or where none completed.
+    best: Option<ExecutionId>,
 }
 
 /// An execution beside others.
@@ -72,6 +80,8 @@ struct ComparedExecution {
     wall_secs: u64,
     /// Verdicts of its validators, in order.
     scores: Vec<VerdictScore>,
+    /// Score by the judges of `best_of`, once it completed.
+    score: Option<f64>,
 }
 
 /// Verdict of a validator.
@@ -126,6 +136,7 @@ impl AgentService {
         });
         Ok(AgentsCompared {
             executions: executions.collect::<Answer<_>>()?,
+            best: best(&states),
             first_difference: if shared { first_difference(&states) } else { None },
         })
     }
@@ -166,6 +177,7 @@ fn compared(state: &ExecutionState, shown: TaskState) -> ComparedExecution {
         cost_micro_usd: state.account.total().amount(BudgetKind::MicroUsd),
         wall_secs: worked(state, state.ended_at().unwrap_or(state.last_at)),
         scores: scores.collect(),
+        score: ranking(state).map(|verdict| verdict.score),
     }
 }
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Answer;
+use super::{Answer, best::BestOf};
 use crate::{
     codes,
     execution::{
@@ -65,6 +65,8 @@ struct AgentFork {
     #[serde(default)]
     #[schemars(length(max = MOST_FORKS))]
     variations: Vec<ForkVariation>,
+    /// Have the output of each fork judged by the same agents. agent_compare names the best.
+    best_of: Option<BestOf>,
 }
 
 /// Forks that were begun.
@@ -148,14 +150,17 @@ impl ForkPlace {
 
 impl AgentService {
     async fn fork(self: Arc<Self>, cx: CallCx, input: AgentFork) -> Answer<ForksBegun> {
-        let AgentFork { execution_id, at, count, variations } = input;
-        let (whole, history) = self.earlier(&cx, &execution_id).await?;
+        let AgentFork { execution_id, at, count, variations, best_of } = input;
+        let (mut whole, history) = self.earlier(&cx, &execution_id).await?;
         let count = count.unwrap_or(variations.len().max(1));
         if variations.len() > count {
             let why = format!("{} variations are given for {count} forks", variations.len());
             return Err(ToolError::invalid(why).next("leave `count` out, or raise it"));
         }
         let (place, records) = at.find(&history)?;
+        if let Some(best_of) = best_of {
+            best_of.judge(&mut Arc::make_mut(&mut whole.begun).plan)?;
+        }
         let (source, copies) = (whole.begun.id, &history[..records]);
         // A refusal of every fork is told before anything is made.
         let origin = ForkOrigin { source, place, machine: None };
@@ -257,6 +262,7 @@ impl AgentService {
         for judge in plan.judges.values_mut() {
             self.complete(cx, &mut judge.plan).await?;
         }
+        self.plan_judges(cx, &mut plan).await?;
         let first = self.first_record(cx, ExecutionId::new(), plan, &AgentBudget::default())?;
         let by = cx.caller.unwrap_or(first.user);
         let said = instruction.map(|text| said(text, by)).transpose()?;

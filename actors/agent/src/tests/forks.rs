@@ -16,7 +16,7 @@ use crate::execution::{
 };
 
 impl Stage {
-    async fn forked(&self, id: &str, more: Value) -> Vec<String> {
+    pub(super) async fn forked(&self, id: &str, more: Value) -> Vec<String> {
         let mut asked = json!({ "execution_id": id });
         asked.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
         let begun = self.good("agent_fork", asked).await;
@@ -32,7 +32,7 @@ impl Stage {
 }
 
 /// As [`working`], but for those who are told to be brief.
-fn brief(request: &ModelRequest) -> Result<ModelAnswer, ToolError> {
+pub(super) fn brief(request: &ModelRequest) -> Result<ModelAnswer, ToolError> {
     match request.messages.contains(&ModelMessage::User("Be brief.".to_owned())) {
         true => says("Short.", &[]),
         false => working(request),

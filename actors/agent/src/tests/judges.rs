@@ -21,16 +21,16 @@ use crate::execution::{
     state::{ExecutionState, Record},
 };
 
-type Said = Result<ModelAnswer, ToolError>;
+pub(super) type Said = Result<ModelAnswer, ToolError>;
 
 /// A judge's answer.
-fn judges(score: f64, reasoning: &str) -> Said {
+pub(super) fn judges(score: f64, reasoning: &str) -> Said {
     let answer = json!({ "score": score, "confidence": 0.9, "reasoning": reasoning });
     says(&format!("```json\n{answer}\n```"), &[])
 }
 
 /// Prompt of a request.
-fn prompt(request: &ModelRequest) -> &str {
+pub(super) fn prompt(request: &ModelRequest) -> &str {
     match &request.messages[0] {
         ModelMessage::User(text) => text,
         other => panic!("{other:?}"),
@@ -38,14 +38,14 @@ fn prompt(request: &ModelRequest) -> &str {
 }
 
 /// Instruction of the agent that asks: `Judge as NAME.` of a judge, `Do it.` of others.
-fn asker(request: &ModelRequest) -> &str {
+pub(super) fn asker(request: &ModelRequest) -> &str {
     let first = prompt(request).lines().next().unwrap_or_default();
     first.strip_prefix("Judge as ").map_or("worker", |name| name.trim_end_matches('.'))
 }
 
 impl Stage {
     /// A stage with judges, and an agent `worker` of this execution.
-    async fn judged(judges: &[&str], execution: &str) -> Self {
+    pub(super) async fn judged(judges: &[&str], execution: &str) -> Self {
         let stage = Self::new(TOOLS.map(str::to_owned)).await;
         for judge in judges {
             stage.deploy(judge, &format!("Judge as {judge}."), "").await;
@@ -54,7 +54,7 @@ impl Stage {
         stage
     }
 
-    async fn deploy(&self, name: &str, instruction: &str, execution: &str) {
+    pub(super) async fn deploy(&self, name: &str, instruction: &str, execution: &str) {
         let text = format!(
             "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: {name}, version: 1.0.0 }}\nspec:\n  \
              runtime: {{ language: python, version: '3.11' }}\n  task: {{ instruction: {instruction} }}\n  \
@@ -75,7 +75,7 @@ impl Stage {
     }
 }
 
-fn payloads<'e>(events: &'e [Value], event_type: &str) -> Vec<&'e Value> {
+pub(super) fn payloads<'e>(events: &'e [Value], event_type: &str) -> Vec<&'e Value> {
     let is = |event: &&Value| event["event_type"] == event_type;
     events.iter().filter(is).map(|event| &event["payload"]).collect()
 }
@@ -431,7 +431,7 @@ enum Written {
     Whole,
 }
 
-async fn records_of(stage: &Stage, id: ExecutionId) -> Vec<Record> {
+pub(super) async fn records_of(stage: &Stage, id: ExecutionId) -> Vec<Record> {
     let stream = log::stream::<ExecutionState>(id).expect("a name");
     log::read_records::<ExecutionState>(&stage.rig.daemon.journal, &stream).await.expect("read")
 }
@@ -441,7 +441,7 @@ fn is_asked(record: &Record) -> bool {
 }
 
 /// Executions of judges that are asked in these records.
-fn asked_in(records: &[Record]) -> Vec<ExecutionId> {
+pub(super) fn asked_in(records: &[Record]) -> Vec<ExecutionId> {
     let asked = records.iter().filter_map(|record| match record {
         Record::Judging { about, .. } => match &**about {
             JudgingRecord::Asked { execution, .. } => Some(*execution),
