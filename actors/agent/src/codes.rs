@@ -153,6 +153,11 @@ hivekeep_kernel::codes! {
         cause: "The manifest asks for no checkpoints, the machine is a sandbox, or the checkpoint was removed with the machine or for later ones.",
         next: "Fork from the last turn of an execution that rests, or set `execution.checkpoint: turn` in the manifest.",
     }
+    /// The files of a machine could not be compared.
+    FILES_NOT_LISTED = "files_not_listed" {
+        cause: "There are too many for one list, a file went away or could not be read meanwhile, or the image has no `find`, `sha256sum` or `stat`.",
+        next: "Compare without `files`, and read single ones with aegis.execution.file.",
+    }
     /// The output of the last iteration was rejected.
     VALIDATION_FAILED = "validation_failed" {
         cause: "A validator of `spec.execution.validation` scored it too low, and no iteration was left.",

@@ -126,7 +126,39 @@ impl ExecutionFiles for AgentService {
     }
 }
 
+/// Workspace of an execution whose files can be read.
+pub(crate) struct RunningMachine {
+    pub(crate) execution: ExecutionId,
+    /// Session that owns it.
+    pub(crate) caller: OnBehalfOf,
+    pub(crate) workspace: WorkspaceId,
+    /// True if it was started for the reading.
+    pub(crate) was_off: bool,
+}
+
 impl ExecutionMachines {
+    /// Workspace of an execution, which is started where it was stopped.
+    ///
+    /// # Errors
+    /// `execution_files_gone`; those of `workspace_start`.
+    pub(crate) async fn running(&self, state: &ExecutionState) -> Answer<RunningMachine> {
+        let (id, session) = (state.begun.id, state.child.ok_or_else(gone)?);
+        let (workspace, readiness) = self.workspace(session, state.workspace)?;
+        let caller = OnBehalfOf::own(session, READING);
+        let was_off = readiness == WorkspaceReadiness::Off;
+        if was_off {
+            let start = json!({ "workspace_id": workspace });
+            let started: Answer<IgnoredAny> =
+                self.tools.call(id, &caller, "workspace_start", start).await;
+            // Another read may have started it.
+            started.map(drop).or_else(|error| match error.is(codes::WORKSPACE_STATE) {
+                true => Ok(()),
+                false => Err(error),
+            })?;
+        }
+        Ok(RunningMachine { execution: id, caller, workspace, was_off })
+    }
+
     /// Reads a part of a file in an execution's workspace, which is started where it was stopped.
     ///
     /// # Errors
@@ -138,27 +170,29 @@ impl ExecutionMachines {
         from: u64,
         max_bytes: u64,
     ) -> Answer<FilePart> {
+        self.part(&self.running(state).await?, path, from, max_bytes).await
+    }
+
+    /// Reads a part of a file below `/workspace`.
+    ///
+    /// # Errors
+    /// Those of `fs.get`.
+    pub(crate) async fn part(
+        &self,
+        of: &RunningMachine,
+        path: &str,
+        from: u64,
+        max_bytes: u64,
+    ) -> Answer<FilePart> {
         #[derive(Deserialize)]
         struct Got {
             content_base64: String,
             bytes: u64,
             next: Option<u64>,
         }
-        let (id, session) = (state.begun.id, state.child.ok_or_else(gone)?);
-        let (workspace, readiness) = self.workspace(session, state.workspace)?;
-        let caller = OnBehalfOf::own(session, READING);
-        if readiness == WorkspaceReadiness::Off {
-            let start = json!({ "workspace_id": workspace });
-            let started: Answer<IgnoredAny> =
-                self.tools.call(id, &caller, "workspace_start", start).await;
-            // Another read may have started it.
-            started.map(drop).or_else(|error| match error.is(codes::WORKSPACE_STATE) {
-                true => Ok(()),
-                false => Err(error),
-            })?;
-        }
-        let get = json!({ "place": workspace, "path": path, "from": from, "max_bytes": max_bytes });
-        let got: Got = self.tools.call_idempotent(id, &caller, "fs.get", get).await?;
+        let get =
+            json!({ "place": of.workspace, "path": path, "from": from, "max_bytes": max_bytes });
+        let got: Got = self.tools.call_idempotent(of.execution, &of.caller, "fs.get", get).await?;
         let bytes = STANDARD.decode(got.content_base64);
         let bytes = bytes.map_err(|error| ToolError::internal(format!("fs.get: {error}")))?;
         Ok(FilePart { bytes, size_bytes: got.bytes, next: got.next })
@@ -207,7 +241,7 @@ fn below_workspace(path: &str) -> Answer<String> {
 }
 
 /// Text of a file's beginning, and whether it is none. A character that the end of the part cuts is one.
-fn text_of(bytes: Vec<u8>, goes_on: bool) -> (Option<String>, bool) {
+pub(crate) fn text_of(bytes: Vec<u8>, goes_on: bool) -> (Option<String>, bool) {
     if bytes.contains(&0) {
         return (None, true);
     }

@@ -6,6 +6,7 @@ mod compare;
 mod continuation;
 mod forks;
 mod replay;
+mod trees;
 pub(crate) mod types;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Answer,
     best::{best, ranking},
+    trees::FilesCompared,
     types::TaskState,
     worked,
 };
@@ -35,6 +36,9 @@ struct AgentCompare {
     /// Ids of the executions, 2 to 16.
     #[schemars(length(min = LEAST, max = MOST))]
     execution_ids: Vec<String>,
+    /// Compare the files of their machines, too. Those that are stopped are started for that, and stopped again.
+    #[serde(default)]
+    files: bool,
 }
 
 /// Executions side by side.
@@ -47,6 +51,9 @@ struct AgentsCompared {
     /// Fork with the highest score of the judges of `best_of`. Null while one of those forks goes on, where they were
     /// not judged alike, or where none completed.
     best: Option<ExecutionId>,
+    /// Files that differ, where they are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<FilesCompared>,
 }
 
 /// An execution beside others.
@@ -82,6 +89,9 @@ struct ComparedExecution {
     scores: Vec<VerdictScore>,
     /// Score by the judges of `best_of`, once it completed.
     score: Option<f64>,
+    /// Why its files are not compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files_error: Option<String>,
 }
 
 /// Verdict of a validator.
@@ -111,6 +121,7 @@ struct TurnDifference {
 tools! { pub(crate) COMPARE_FAMILY: "agents" for service AgentService, singleton agents;
     agent_compare: AgentCompare => AgentsCompared = AgentService::compare {
         name: "agent_compare", title: "Compare executions", effect: Read,
+        timeout_secs: 300,
     };
 }
 
@@ -134,9 +145,20 @@ impl AgentService {
             let view = self.runs.get(caller, id)?;
             Ok(compared(state, self.state(&SagaView { state: state.clone(), ..view })))
         });
+        let mut executions = executions.collect::<Answer<Vec<_>>>()?;
+        let mut files = None;
+        if input.files {
+            let comparing = async { Ok(self.machines.compare(&states).await) };
+            let (compared, errors) = cx.guard(comparing).await?;
+            for (row, error) in executions.iter_mut().zip(errors) {
+                row.files_error = error;
+            }
+            files = Some(compared);
+        }
         Ok(AgentsCompared {
-            executions: executions.collect::<Answer<_>>()?,
+            executions,
             best: best(&states),
+            files,
             first_difference: if shared { first_difference(&states) } else { None },
         })
     }
@@ -178,6 +200,7 @@ fn compared(state: &ExecutionState, shown: TaskState) -> ComparedExecution {
         wall_secs: worked(state, state.ended_at().unwrap_or(state.last_at)),
         scores: scores.collect(),
         score: ranking(state).map(|verdict| verdict.score),
+        files_error: None,
     }
 }
 

@@ -1,4 +1,5 @@
-//! The best of several forks over a real journal: judged alike, also where the daemon dies at each record.
+//! The best of several forks over a real journal: judged alike, also where the daemon dies at each record; and the files
+//! that they differ in.
 
 use std::collections::BTreeMap;
 
@@ -169,4 +170,81 @@ async fn a_daemon_that_dies_in_a_judged_fork_asks_no_judge_twice() {
         assert_eq!(compared["best"], json!(forks[0]), "at {kept}, {whole}");
         assert_eq!(asked_in(&records_of(&again, id).await).len(), 2, "at {kept}, {whole}");
     }
+}
+
+#[tokio::test]
+async fn files_are_compared_with_the_checkpoint_and_a_machine_that_is_gone_is_told() {
+    let stage =
+        Stage::with_worker("  execution: { checkpoint: turn }\n  env: { LOG: debug }\n").await;
+    stage.models.answer(brief);
+    let id = stage.begun("Mend it").await;
+    stage.closed(&id).await;
+    let more =
+        json!({ "at": { "turn": 2 }, "count": 3, "variations": [{ "instruction": "Be brief." }] });
+    let forks = stage.forked(&id, more).await;
+    let mut sessions = Vec::new();
+    for fork in &forks {
+        stage.closed(fork).await;
+        sessions.push(opened(&stage.records(fork).await.1).expect("its session"));
+    }
+    let machine = |at: usize| stage.machines.of(sessions[at]).to_string();
+    let long = "x".repeat(20_000);
+    let (same, long) = (("same", "same"), ("long", long.as_str()));
+    stage
+        .machines
+        .have(&machine(0), &[same, ("a", "one\nnew\n"), ("made", "made\n"), ("long", "y")]);
+    stage.machines.have(&machine(1), &[same, ("a", "one\nnew\n"), ("bin", "\0"), long]);
+    stage.machines.have("checkpoint", &[same, ("a", "one\nold\n"), ("bin", "\0"), long]);
+    stage.machines.lose(sessions[2]);
+    let started = stage.machines.calls("workspace_start").len();
+    let stopped = stage.machines.calls("workspace_stop").len();
+    let asked = |forks: &[String]| json!({ "execution_ids": forks, "files": true });
+    let compared = stage.good("agent_compare", asked(&forks)).await;
+    let errors = [0, 1, 2].map(|at| compared["executions"][at]["files_error"].clone());
+    assert_eq!(errors[..2], [Value::Null, Value::Null]);
+    assert!(errors[2].as_str().expect("told").contains("execution_files_gone"), "{errors:?}");
+    let added = "--- a/made\n+++ b/made\n@@ -0,0 +1 @@\n+made\n";
+    let changed = "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n one\n-old\n+new\n";
+    let version = |of: &[usize], bytes: Option<u64>, diff: Option<&str>| {
+        let ids: Vec<_> = of.iter().map(|at| &forks[*at]).collect();
+        let mut version = json!({ "execution_ids": ids, "size_bytes": bytes });
+        if let Some(diff) = diff {
+            version["diff"] = json!(diff);
+        }
+        version
+    };
+    let file = |path: &str, bytes: Option<u64>, versions: &[Value]| json!({ "path": path, "checkpoint_bytes": bytes, "versions": versions });
+    let expected = json!([
+        file("a", Some(8), &[version(&[0, 1], Some(8), Some(changed))]),
+        file("bin", Some(1), &[version(&[0], None, None), version(&[1], Some(1), None)]),
+        file(
+            "long",
+            Some(20_000),
+            &[version(&[0], Some(1), None), version(&[1], Some(20_000), None)]
+        ),
+        file("made", None, &[version(&[0], Some(5), Some(added)), version(&[1], None, None)]),
+    ]);
+    assert_eq!((&compared["files"]["files"], &compared["files"]["total"]), (&expected, &json!(4)));
+    assert_eq!(compared["files"]["checkpoint_error"], Value::Null);
+    let fork = &stage.machines.calls("workspace_fork")[0];
+    assert_eq!(
+        (&fork["snapshot_name"], &fork["allow_internet"]),
+        (&json!("turn-0-1-2"), &json!(false))
+    );
+    assert_eq!(fork["at_end"], "destroy", "if the daemon dies meanwhile");
+    assert_eq!(stage.machines.calls("workspace_destroy").len(), 1);
+    assert_eq!(stage.machines.calls("workspace_start").len(), started + 2);
+    assert_eq!(stage.machines.calls("workspace_stop").len(), stopped + 2, "as they were");
+
+    // Without the checkpoint they are compared with one another, and that is told.
+    stage.machines.forget("checkpoint");
+    let compared = stage.good("agent_compare", asked(&forks[..2])).await;
+    let why = compared["files"]["checkpoint_error"].as_str().expect("told");
+    assert!(why.contains("snapshot_not_found"), "{why}");
+    let paths = [0, 1, 2].map(|at| compared["files"]["files"][at]["path"].clone());
+    assert_eq!(paths, ["bin", "long", "made"].map(|it| json!(it)));
+    let made = &compared["files"]["files"][2]["versions"];
+    assert_eq!(made[1]["diff"], "--- a/made\n+++ b/made\n@@ -1 +0,0 @@\n-made\n");
+    let plain = stage.good("agent_compare", json!({ "execution_ids": forks })).await;
+    assert_eq!(plain.get("files"), None);
 }

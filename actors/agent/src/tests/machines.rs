@@ -21,6 +21,7 @@ use hivekeep_ports::{
 use hivekeep_runtime::log;
 use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{
     Stage,
@@ -38,6 +39,8 @@ struct MachinesState {
     workspaces: BTreeMap<SessionId, (WorkspaceId, WorkspaceReadiness)>,
     calls: Vec<(String, Value)>,
     files: BTreeMap<String, Vec<u8>>,
+    /// Files of single workspaces, by those and their paths.
+    trees: BTreeMap<String, BTreeMap<String, String>>,
     /// Tool that no session may call.
     denied: Option<&'static str>,
     /// Making a workspace fails.
@@ -61,6 +64,26 @@ impl FakeMachines {
         let id = WorkspaceId::new();
         lock(&self.0).workspaces.insert(session, (id, WorkspaceReadiness::Ready));
         id
+    }
+
+    /// Has a workspace have these files; `checkpoint` for all that a checkpoint has.
+    pub(super) fn have(&self, workspace: &str, files: &[(&str, &str)]) {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        lock(&self.0).trees.insert(workspace.to_owned(), files.collect());
+    }
+
+    pub(super) fn forget(&self, workspace: &str) {
+        lock(&self.0).trees.remove(workspace);
+    }
+
+    /// Workspace of a session.
+    pub(super) fn of(&self, session: SessionId) -> WorkspaceId {
+        lock(&self.0).workspaces[&session].0
+    }
+
+    /// Removes the workspace of a session.
+    pub(super) fn lose(&self, session: SessionId) {
+        lock(&self.0).workspaces.remove(&session);
     }
 
     fn write(&self, path: &str, content: impl Into<Vec<u8>>) {
@@ -100,7 +123,11 @@ impl FakeMachines {
             "fs.get" => {
                 let at =
                     |key: &str| usize::try_from(args[key].as_u64().expect(key)).expect("small");
-                let Some(file) = state.files.get(args["path"].as_str().expect("a path")) else {
+                let path = args["path"].as_str().expect("a path");
+                let tree = state.trees.get(args["place"].as_str().expect("a place"));
+                let of_tree =
+                    tree.and_then(|tree| tree.get(path)).map(|it| it.clone().into_bytes());
+                let Some(file) = of_tree.or_else(|| state.files.get(path).cloned()) else {
                     return Err(ToolError::new(Layer::Guest, codes::NOT_FOUND, "it is not there"));
                 };
                 let end = file.len().min(at("from") + at("max_bytes"));
@@ -108,6 +135,26 @@ impl FakeMachines {
                     "content_base64": STANDARD.encode(&file[at("from")..end]), "bytes": file.len(),
                     "next": (end < file.len()).then_some(end),
                 })
+            }
+            // The checkpoint: its files are those of the workspace `checkpoint`.
+            "workspace_fork" => {
+                let id = WorkspaceId::new();
+                let Some(tree) = state.trees.get("checkpoint").cloned() else {
+                    let gone = "it is not there";
+                    return Err(ToolError::new(Layer::Actor, codes::SNAPSHOT_NOT_FOUND, gone));
+                };
+                state.trees.insert(id.to_string(), tree);
+                json!({ "workspace_id": id })
+            }
+            "exec" => {
+                let tree = state.trees.get(args["workspace_id"].as_str().expect("an id"));
+                let line = |(path, text): (&String, &String)| {
+                    let hash: String =
+                        Sha256::digest(text).iter().map(|it| format!("{it:02x}")).collect();
+                    format!("{hash}  ./{path}\n{} ./{path}\n", text.len())
+                };
+                let list: String = tree.into_iter().flatten().map(line).collect();
+                json!({ "exit_code": 0, "stdout": list, "stderr": "", "truncated": false })
             }
             _ => json!({}),
         })
