@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, ToolError, User};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 /// Chats of the caller's user. The `Option` of an answer is `None` where that user has no chat of the id: none
 /// was ever opened, it was removed, or it is another user's.
@@ -46,11 +47,39 @@ pub trait Chats: Send + Sync {
         limit: usize,
     ) -> Result<Option<Vec<ChatMessage>>, ToolError>;
 
+    /// Events of a chat of the user's, from behind a sequence on, and those that are to come; `None` as for all
+    /// others. Nothing is read before it is asked for.
+    fn events(&self, user: User, chat: &str, after: u64) -> Option<Box<dyn ChatEvents>>;
+
     /// Reads what the chat does now: the calls of the turn that runs, in their order; none between turns.
     ///
     /// # Errors
     /// `journal_failed`.
     async fn plan(&self, cx: &CallCx, chat: &str) -> Result<Option<ChatPlan>, ToolError>;
+}
+
+/// Events of a chat, in order and without a gap.
+#[async_trait]
+pub trait ChatEvents: Send {
+    /// The next events, some at a time, as soon as there is one; none when nothing follows any more. Dropped while it
+    /// waits, it has lost nothing.
+    ///
+    /// # Errors
+    /// `journal_failed`; when the chat was removed.
+    async fn next(&mut self) -> Result<Vec<ChatEvent>, ToolError>;
+}
+
+/// Event of a chat: a record of its execution, as `aegis.task.logs` has it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ChatEvent {
+    /// Place of the event in the chat, from 1 and without a gap.
+    pub sequence: u64,
+    /// Name of what happened.
+    pub event_type: &'static str,
+    /// Facts about it.
+    pub payload: Value,
+    /// Time of its record.
+    pub recorded_at: DateTime<Utc>,
 }
 
 /// A chat.

@@ -29,8 +29,8 @@ use serde_json::Value;
 use hivekeep_kernel::{ScriptId, SessionId, ToolError};
 
 pub use chats::{
-    ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus, Chats,
-    PersonPages,
+    ChatEvent, ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep,
+    ChatStepStatus, Chats, PersonPages,
 };
 pub use child_sessions::{ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool};
 pub use commands::{

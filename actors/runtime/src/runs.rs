@@ -42,7 +42,7 @@ use crate::{
     saga::{Saga, SagaHandle, SagaView},
 };
 
-pub use events::{RunEvent, RunEvents, SequencedEvent};
+pub use events::{RunCursor, RunEvent, RunEvents, SequencedEvent};
 pub use state::{RunState, RunStatus};
 
 /// Page of a list.
@@ -210,6 +210,49 @@ impl<G: Saga<State: RunState>> Runs<G> {
         let Found { id, view, .. } = self.0.table.find(caller, id)?;
         let (journal, stream) = (&self.0.daemon.journal, stream::<G>(id)?);
         events::read(journal, &stream, &view.state, offset, limit).await
+    }
+
+    /// Reads the next events of a run, some at a time; none where everything was read.
+    ///
+    /// # Errors
+    /// When the stream cannot be read.
+    pub async fn read_on(
+        &self,
+        caller: RunCaller,
+        id: &str,
+        cursor: &mut RunCursor,
+    ) -> Result<Vec<SequencedEvent>, ToolError> {
+        let Found { id, view, .. } = self.0.table.find(caller, id)?;
+        cursor.read(&self.0.daemon.journal, &stream::<G>(id)?, &view.state).await
+    }
+
+    /// Reads as [`Self::read_on`] does, and waits until there is an event: none only where nothing follows any more.
+    /// Without a bound, so that whoever waits has one.
+    ///
+    /// # Errors
+    /// As [`Self::read_on`].
+    pub async fn next_events(
+        &self,
+        caller: RunCaller,
+        id: &str,
+        cursor: &mut RunCursor,
+    ) -> Result<Vec<SequencedEvent>, ToolError> {
+        loop {
+            let mut rested = self.0.table.rests();
+            let run = self.0.table.find(caller, id)?.run;
+            // Watched before it is read: what is written behind that is news.
+            let news = match &run {
+                KeptRun::Open(handle) => Some(handle.watch()),
+                _ => None,
+            };
+            let events = self.read_on(caller, id, cursor).await?;
+            let Some(mut news) = news.filter(|_| events.is_empty()) else { return Ok(events) };
+            tokio::select! {
+                // The handle and the table keep them open.
+                _ = news.changed() => {}
+                _ = rested.changed() => {}
+            }
+        }
     }
 
     /// Reads all records of a run from its stream.

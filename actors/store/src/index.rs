@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::error::IoContext;
-use crate::values::{self, BaseKey, StoredValues};
+use crate::values::{self, BaseKey, StoredValue, StoredValues};
 use crate::{Error, Seq, StreamId};
 
 /// State of one stream: a snapshot of everything up to `compacted`, then the records `compacted + 1
@@ -125,21 +125,36 @@ impl Replay {
 pub(crate) fn replay(db: &sled::Db, stream: &StreamId) -> Result<Replay, Error> {
     loop {
         let before = snapshot(db, stream)?;
-        let records = records(db, stream, before.as_ref().map_or(Seq::ZERO, |(upto, _)| *upto));
+        let compacted = before.as_ref().map_or(Seq::ZERO, |(upto, _)| *upto);
+        let records = records(stream, values::records(db, stream), compacted);
         if snapshot(db, stream)? == before {
             return Ok(Replay { snapshot: before, records: records? });
         }
     }
 }
 
+/// Records of a stream without a snapshot behind a position, at most so many.
+pub(crate) fn replay_behind(
+    db: &sled::Db,
+    stream: &StreamId,
+    after: Seq,
+    most: usize,
+) -> Result<Vec<(Seq, Vec<u8>)>, Error> {
+    records(stream, values::records_behind(db, stream, after).take(most), after)
+}
+
 fn snapshot(db: &sled::Db, stream: &StreamId) -> Result<Option<(Seq, Vec<u8>)>, Error> {
     Ok(values::snapshot(db, stream)?.map(|value| (value.seq, value.bytes)))
 }
 
-fn records(db: &sled::Db, stream: &StreamId, compacted: Seq) -> Result<Vec<(Seq, Vec<u8>)>, Error> {
-    let mut last = compacted;
+/// Records of a stream behind a position, none of which is missing.
+fn records(
+    stream: &StreamId,
+    values: impl Iterator<Item = Result<StoredValue, Error>>,
+    mut last: Seq,
+) -> Result<Vec<(Seq, Vec<u8>)>, Error> {
     let mut records = Vec::new();
-    for value in values::records(db, stream) {
+    for value in values {
         let value = value?;
         if let BaseKey::Record(_, seq) = value.base {
             follow(last, seq, value.seq)

@@ -175,6 +175,19 @@ impl Journal {
         index::replay(&self.inner.shared.live()?.db, stream)
     }
 
+    /// Reads records of a stream that has no snapshot behind a position, at most so many. Blocks, as [`Self::replay`].
+    ///
+    /// # Errors
+    /// When they cannot be read, or one is missing.
+    pub fn replay_behind(
+        &self,
+        stream: &StreamId,
+        after: Seq,
+        most: usize,
+    ) -> Result<Vec<(Seq, Vec<u8>)>, Error> {
+        index::replay_behind(&self.inner.shared.live()?.db, stream, after, most)
+    }
+
     /// Lists the streams whose names start with `prefix`, sorted. Blocks: it walks the keys.
     pub fn streams(&self, prefix: &str) -> Result<Vec<StreamId>, Error> {
         let live = self.inner.shared.live()?;

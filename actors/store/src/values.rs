@@ -239,6 +239,12 @@ pub(crate) fn records(db: &sled::Db, stream: &StreamId) -> StoredValues {
     StoredValues::new(db.scan_prefix(records_of(stream)))
 }
 
+/// Records of one stream behind a position, in order.
+pub(crate) fn records_behind(db: &sled::Db, stream: &StreamId, after: Seq) -> StoredValues {
+    let key = |seq| BaseKey::Record(stream.clone(), seq).encode();
+    StoredValues::new(db.range(key(after.next())..key(Seq::new(u64::MAX))))
+}
+
 /// Snapshot of one stream.
 pub(crate) fn snapshot(db: &sled::Db, stream: &StreamId) -> Result<Option<StoredValue>, Error> {
     StoredValues::new(db.scan_prefix(BaseKey::Snapshot(stream.clone()).encode())).next().transpose()

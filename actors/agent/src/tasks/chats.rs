@@ -1,28 +1,27 @@
 //! Chats: executions that wait for their next message, as an editor is shown them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, SessionId};
+use hivekeep_kernel::{CallCx, SessionId, User};
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_ports::{
-    ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus, Chats,
+    ChatEvent, ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep,
+    ChatStepStatus, Chats,
 };
-use hivekeep_runtime::runs::{RunStatus, SequencedEvent};
+use hivekeep_runtime::runs::{RunCaller, RunCursor, RunEvent, RunStatus, Runs, SequencedEvent};
 
 use super::{Answer, View, waiting_for};
 use crate::{
     codes,
     execution::{
+        ExecutionSaga,
         plan::ExecutionRequest,
         state::{AskedCall, CallEnd},
     },
     tools::AgentService,
 };
-
-/// Events of one page.
-const PAGE: usize = 200;
 
 #[async_trait]
 impl Chats for AgentService {
@@ -65,24 +64,53 @@ impl Chats for AgentService {
         if self.chat(cx, chat)?.is_none() {
             return Ok(None);
         }
-        let caller = self.run_caller(cx);
-        let mut end = self.runs.events(caller, chat, 0, 1).await?.total;
-        let mut newest = Vec::new();
-        while end > 0 && newest.len() < limit {
-            let from = end.saturating_sub(PAGE);
-            let page = self.runs.events(caller, chat, from, end - from).await?;
-            newest.extend(page.events.into_iter().rev().filter_map(message));
-            end = from;
+        let (caller, mut cursor) = (self.run_caller(cx), RunCursor::default());
+        let mut newest = VecDeque::new();
+        loop {
+            let events = self.runs.read_on(caller, chat, &mut cursor).await?;
+            if events.is_empty() {
+                return Ok(Some(newest.into()));
+            }
+            newest.extend(events.into_iter().filter_map(message));
+            newest.drain(..newest.len().saturating_sub(limit));
         }
-        newest.truncate(limit);
-        newest.reverse();
-        Ok(Some(newest))
+    }
+
+    fn events(&self, user: User, chat: &str, after: u64) -> Option<Box<dyn ChatEvents>> {
+        let caller = RunCaller { user, operator: false };
+        let view = self.runs.get(caller, chat).ok()?;
+        view.state.begun.plan.chat.as_ref()?;
+        let (runs, cursor, chat) = (self.runs.clone(), RunCursor::behind(after), chat.to_owned());
+        Some(Box::new(FollowedChat { runs, caller, chat, cursor }))
     }
 
     async fn plan(&self, cx: &CallCx, chat: &str) -> Answer<Option<ChatPlan>> {
         let Some(view) = self.chat(cx, chat)? else { return Ok(None) };
         let status = session(&view, &self.shared.children.awaiting_approval()).status;
         Ok(Some(ChatPlan { status, steps: steps(&view) }))
+    }
+}
+
+/// Chat that somebody follows.
+struct FollowedChat {
+    runs: Runs<ExecutionSaga>,
+    caller: RunCaller,
+    chat: String,
+    cursor: RunCursor,
+}
+
+#[async_trait]
+impl ChatEvents for FollowedChat {
+    async fn next(&mut self) -> Answer<Vec<ChatEvent>> {
+        // Put back when it has ended, so that one that is dropped in between has read nothing.
+        let mut cursor = self.cursor;
+        let events = self.runs.next_events(self.caller, &self.chat, &mut cursor).await?;
+        self.cursor = cursor;
+        let shown = |SequencedEvent { sequence, recorded_at, event }| {
+            let RunEvent { event_type, payload } = event;
+            ChatEvent { sequence, event_type, payload, recorded_at }
+        };
+        Ok(events.into_iter().map(shown).collect())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Progress, ToolError};
-use hivekeep_ports::{ChatRole, ChatStatus, Chats, ModelMessage};
+use hivekeep_kernel::{Progress, ToolError, User};
+use hivekeep_ports::{ChatEvents, ChatRole, ChatStatus, Chats, ModelMessage};
 use hivekeep_testkit::{context, eventually};
 use serde_json::json;
 
@@ -86,10 +86,34 @@ async fn a_chat_waits_for_each_message_and_remembers_those_before() {
     assert_eq!(said[0], (ChatRole::User, "two"));
     assert_eq!(said[1].0, ChatRole::Error);
     assert_eq!(said[2..], [(ChatRole::User, "three"), (ChatRole::Assistant, "Third.")]);
+    let follow = async |mut events: Box<dyn ChatEvents>| {
+        let mut all = Vec::new();
+        loop {
+            let some = events.next().await.expect("read");
+            if some.is_empty() {
+                return all;
+            }
+            all.extend(some.into_iter().map(|it| (it.sequence, it.event_type)));
+        }
+    };
+    let (owner, chats_now) = (User::Uid(0), chats());
+    let events = |from| chats_now.events(owner, &id, from).expect("its own");
+    let followed = tokio::spawn({
+        let events = events(0);
+        async move { follow(events).await }
+    });
+    assert!(chats().events(User::Uid(1), &id, 0).is_none(), "another user's");
+    assert!(chats().events(owner, "exec_0", 0).is_none());
     let hidden = stage.as_other("agent_continue", json!({ "execution_id": id, "message": "x" }));
     assert_eq!(hidden.await.expect_err("another user").code, "execution_not_found");
     stage.good("aegis.task.cancel", json!({ "execution_id": id })).await;
     assert_eq!(stage.end(&id).await["status"], "cancelled");
+    let all = followed.await.expect("followed");
+    let logged = stage.events(&id).await;
+    let logged: Vec<_> = logged.iter().map(|it| &it["event_type"]).collect();
+    assert_eq!(json!(all.iter().map(|(_, what)| what).collect::<Vec<_>>()), json!(logged));
+    assert!(all.iter().map(|(sequence, _)| *sequence).eq(1..=all.len() as u64));
+    assert_eq!(follow(events(3)).await, all[3..], "from where somebody left");
     let listed = chats().list(&cx()).await.expect("listed");
     assert!(listed[0].status.is_over());
 }

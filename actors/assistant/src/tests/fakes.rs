@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, User, codes};
 use hivekeep_ports::{
-    ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus, Chats,
-    InternalCall, PersonPages, Tools,
+    ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus,
+    Chats, InternalCall, PersonPages, Tools,
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
@@ -122,6 +122,10 @@ impl Chats for Fake {
         limit: usize,
     ) -> Result<Option<Vec<ChatMessage>>, ToolError> {
         self.own(cx, chat, |_, messages| messages[messages.len().saturating_sub(limit)..].to_vec())
+    }
+
+    fn events(&self, _: User, _: &str, _: u64) -> Option<Box<dyn ChatEvents>> {
+        None
     }
 
     async fn plan(&self, cx: &CallCx, chat: &str) -> Result<Option<ChatPlan>, ToolError> {

@@ -195,6 +195,49 @@ pub async fn read_records<S: Sourced>(
     (0..encoded.len()).map(|at| encoded.decode(at)).collect()
 }
 
+/// Reads records of one entity that is never folded, in order, from behind a position on, as [`read`] does: those of
+/// the next `pieces`, or the next one where it has more. Each with its position.
+///
+/// # Errors
+/// When its stream cannot be read.
+pub async fn read_behind<S: Sourced>(
+    journal: &Journal,
+    stream: &StreamId,
+    after: Seq,
+    pieces: usize,
+) -> Result<Vec<(Seq, S::Record)>, LogError> {
+    let (from, of) = (journal.clone(), stream.clone());
+    let load = move || {
+        let failed = |source| LogError::Journal { stream: of.clone(), source };
+        let mut most = pieces.max(1);
+        loop {
+            let read = from.replay_behind(&of, after, most).map_err(failed)?;
+            let (all, records) = (read.len() < most, whole_of::<S>(read));
+            let unreadable = |what| LogError::Unreadable { stream: of.clone(), what };
+            let records = records.map_err(unreadable)?;
+            if all || !records.is_empty() {
+                return Ok(records);
+            }
+            most = most.saturating_mul(2);
+        }
+    };
+    behind_all(journal, stream, load).await
+}
+
+/// Records whose last pieces are there, each with the position of that.
+fn whole_of<S: Sourced>(read: Vec<(Seq, Vec<u8>)>) -> Result<Vec<(Seq, S::Record)>, String> {
+    let (mut ends, mut records): (Vec<Seq>, Vec<Vec<u8>>) = read.into_iter().unzip();
+    if S::PIECE_BYTES.is_some() {
+        let is_last = |piece: &Vec<u8>| piece.first() == Some(&LAST);
+        records.truncate(records.iter().rposition(is_last).map_or(0, |at| at + 1));
+        let mut lasts = records.iter().map(is_last);
+        ends.retain(|_| lasts.next().unwrap_or(false));
+        records = whole(records)?;
+    }
+    let decoded = records.iter().map(|bytes| S::Record::decode(bytes));
+    ends.into_iter().zip(decoded).map(|(seq, record)| Ok((seq, record?))).collect()
+}
+
 /// Records behind the snapshot, whole.
 fn encoded<S: Sourced>(replay: Replay) -> Result<Vec<Vec<u8>>, String> {
     let records = replay.records.into_iter().map(|(_, bytes)| bytes).collect();

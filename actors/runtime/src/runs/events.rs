@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::ToolError;
-use hivekeep_store::{Journal, StreamId};
+use hivekeep_store::{Journal, Seq, StreamId};
 use serde_json::Value;
 
 use super::RunState;
@@ -70,4 +70,55 @@ pub(super) async fn read<S: RunState>(
         });
     }
     Ok(RunEvents { events, total })
+}
+
+/// Pieces of records that are read at a time.
+const PIECES: usize = 64;
+
+/// Place in the events of a run up to which somebody has read them. Reading on costs what is read, however much was
+/// before.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunCursor {
+    /// Number of records that were read, and the position of the last.
+    read: u64,
+    position: Seq,
+    /// Time of the last record that has one.
+    at: Option<DateTime<Utc>>,
+    /// Sequence of the last event that is not wanted.
+    known: u64,
+}
+
+impl RunCursor {
+    /// Place behind an event, which may not be there yet.
+    pub fn behind(sequence: u64) -> Self {
+        Self { known: sequence, ..Self::default() }
+    }
+
+    /// Reads the next events, some at a time; none at the end.
+    ///
+    /// # Errors
+    /// When the stream cannot be read.
+    pub(super) async fn read<S: RunState>(
+        &mut self,
+        journal: &Journal,
+        stream: &StreamId,
+        state: &S,
+    ) -> Result<Vec<SequencedEvent>, ToolError> {
+        loop {
+            let records = log::read_behind::<S>(journal, stream, self.position, PIECES).await?;
+            let (end, mut events) = (records.is_empty(), Vec::new());
+            for (position, record) in records {
+                self.at = S::recorded_at(&record).or(self.at);
+                (self.position, self.read) = (position, self.read + 1);
+                if self.read > self.known {
+                    let recorded_at = self.at.unwrap_or_else(|| state.began_at());
+                    let (sequence, event) = (self.read, S::event(&record));
+                    events.push(SequencedEvent { sequence, recorded_at, event });
+                }
+            }
+            if end || !events.is_empty() {
+                return Ok(events);
+            }
+        }
+    }
 }

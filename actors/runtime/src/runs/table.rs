@@ -115,6 +115,11 @@ impl<G: Saga<State: RunState>> Default for Table<G> {
 }
 
 impl<G: Saga<State: RunState>> Table<G> {
+    /// Told from now on whenever a run has come to rest.
+    pub(super) fn rests(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
     /// Keeps a run that was read from the journal.
     pub(super) fn restore(&self, id: IdOf<G>, log: Log<G::State>) {
         let Some(handle) = SagaHandle::<G>::new(log) else { return };

@@ -11,14 +11,16 @@ use std::{
 
 use chrono::Utc;
 use futures::FutureExt;
-use hivekeep_kernel::{AdmissionPermit, Progress, ToolError, lock};
+use hivekeep_kernel::{AdmissionPermit, Progress, SwarmId, ToolError, lock};
+use hivekeep_store::Seq;
 use proptest::prelude::*;
 
 use self::{
     stage::{ADA, BEN, OPERATOR, ROOMY, Stage, eventually},
-    toy::Plan,
+    toy::{Errand, Plan},
 };
-use super::{RunEvents, RunOptions, RunStatus};
+use super::{RunCursor, RunEvents, RunOptions, RunState, RunStatus};
+use crate::log;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -105,6 +107,48 @@ async fn a_run_that_waits_has_no_actor_and_goes_on_when_it_is_told() {
     let places: Vec<_> = page.events.iter().map(|event| event.sequence).collect();
     assert_eq!((places, page.total), (vec![3, 4], 6));
     assert!(stage.runs.events(ADA, &id, 9, 2).await.expect("read").events.is_empty());
+}
+
+#[tokio::test]
+async fn events_are_read_on_as_they_come_from_any_place_without_a_gap() {
+    let stage = Stage::new(ROOMY).await;
+    let id = stage.begin(ADA, asks()).await.expect("begun");
+    let follow = async |from: u64| {
+        let (mut cursor, mut all) = (RunCursor::behind(from), Vec::new());
+        loop {
+            let some = stage.runs.next_events(ADA, &id, &mut cursor).await.expect("read");
+            if some.is_empty() {
+                return all;
+            }
+            all.extend(some);
+        }
+    };
+    let said = async {
+        stage.until(&id, |view| view.state.asks()).await;
+        stage.say(ADA, &id, "go").await.expect("it waits");
+    };
+    let ((all, behind), ()) =
+        futures::future::join(futures::future::join(follow(0), follow(4)), said).await;
+    let page = stage.runs.events(ADA, &id, 0, 100).await.expect("read");
+    assert_eq!(all, page.events);
+    assert_eq!(behind, page.events[4..]);
+    for from in 0..=all.len() {
+        assert_eq!(follow(from as u64).await, page.events[from..], "behind {from}, when it is over");
+    }
+    assert!(follow(99).await.is_empty());
+    let mut of_another = RunCursor::default();
+    assert!(stage.runs.next_events(BEN, &id, &mut of_another).await.is_err());
+
+    // Each record has several pieces, and is read whole however few are asked for.
+    let stream = log::stream::<Errand>(id.parse::<SwarmId>().expect("an id")).expect("a name");
+    let (journal, mut position, mut one_by_one) = (&stage.daemon.journal, Seq::ZERO, Vec::new());
+    loop {
+        let read = log::read_behind::<Errand>(journal, &stream, position, 1).await.expect("read");
+        let Some((last, _)) = read.last() else { break };
+        position = *last;
+        one_by_one.extend(read.into_iter().map(|(_, record)| Errand::event(&record)));
+    }
+    assert!(one_by_one.iter().eq(page.events.iter().map(|it| &it.event)), "{one_by_one:?}");
 }
 
 #[tokio::test]
