@@ -96,8 +96,8 @@ impl RegisteredManifest for DeployedAgent {
 /// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue), [`Models`](hivekeep_ports::Models),
 /// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places) and
 /// [`WorkspaceFiles`](hivekeep_ports::WorkspaceFiles), and the limit of calls that wait; uses
-/// [`WorkspaceBounds`](hivekeep_ports::WorkspaceBounds), [`ImagePresence`](hivekeep_ports::ImagePresence) and
-/// [`WorkspaceForks`](hivekeep_ports::WorkspaceForks). Offers [`Chats`], [`ExecutionFiles`] and
+/// [`WorkspaceBounds`](hivekeep_ports::WorkspaceBounds), [`ImagePresence`](hivekeep_ports::ImagePresence),
+/// [`WorkspaceForks`](hivekeep_ports::WorkspaceForks) and [`People`](hivekeep_ports::People). Offers [`Chats`], [`ExecutionFiles`] and
 /// [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
 pub struct AgentFamily;
 

@@ -1,5 +1,6 @@
 //! The tools of tasks: executions of agents, begun, waited for, listed, cancelled and removed.
 
+mod asking;
 mod best;
 mod chats;
 mod compare;
@@ -319,7 +320,7 @@ impl AgentService {
     async fn wait(self: Arc<Self>, cx: CallCx, input: TaskWait) -> Answer<TaskState> {
         let secs = input.timeout_seconds.unwrap_or(WAIT_SECS);
         let (view, timed_out) =
-            self.runs.wait(&cx, &input.execution_id, Duration::from_secs(secs)).await?;
+            self.wait_asking(&cx, &input.execution_id, Duration::from_secs(secs)).await?;
         let now = self.state(&view);
         if !timed_out {
             return Ok(now);

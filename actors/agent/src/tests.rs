@@ -2,6 +2,7 @@
 
 mod acp;
 mod after;
+mod asking;
 mod best;
 mod chat;
 mod commands;

@@ -1,12 +1,12 @@
 //! The tools of agents.
 
 use std::{
-    collections::BTreeSet,
-    sync::{Arc, OnceLock},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{AgentId, CallCx, Layer, ToolError, User, tools};
+use hivekeep_kernel::{AgentId, CallCx, ExecutionId, Layer, ToolError, User, tools};
 use hivekeep_manifest::{
     MAX_TEXT_BYTES, agent::AgentSpec, common::OutputHandler, parse_agent, read_agent,
 };
@@ -269,6 +269,8 @@ pub(crate) struct AgentService {
     pub(crate) ports: Ports,
     catalogue: Arc<dyn ToolCatalogue>,
     pub(crate) calls: Arc<dyn Tools>,
+    /// Ends of those waits for budget to which a person has said no.
+    pub(crate) declined: Mutex<BTreeMap<ExecutionId, DateTime<Utc>>>,
 }
 
 impl AgentService {
@@ -321,6 +323,7 @@ impl AgentService {
             ports: daemon.ports.clone(),
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),
+            declined: Mutex::default(),
         };
         service.restore_schedules().await;
         Ok((service, [child, times]))

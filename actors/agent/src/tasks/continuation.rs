@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Door, ExecutionId, Layer, ToolError, User, tools};
 use hivekeep_manifest::agent::AgentBudget;
-use hivekeep_runtime::log::Decision;
+use hivekeep_runtime::{log::Decision, runs::RunCaller};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -94,16 +94,26 @@ impl AgentService {
         };
         self.runs.tell(caller, execution_id, decide).await?;
         if more_budget {
-            let view = self.runs.get(caller, execution_id)?;
-            self.shared.tree.raise(id, &view.state.account);
-            let has_left = |wait: &_| self.shared.has_left(wait);
-            let woken = wake_waiting(&self.runs, |wait| wait.of == id && has_left(wait)).await;
-            if let Err(error) = woken {
-                // The budget is written: an error would have the caller add to it again.
-                tracing::warn!(execution = %id, %error, "those that wait for its budget wait on");
-            }
+            self.wake_for_budget(caller, id).await?;
         }
         Ok(at)
+    }
+
+    /// Has those go on that wait for the budget of an execution, which is larger now.
+    pub(super) async fn wake_for_budget(
+        &self,
+        caller: RunCaller,
+        id: ExecutionId,
+    ) -> Result<(), ToolError> {
+        let view = self.runs.get(caller, &id.to_string())?;
+        self.shared.tree.raise(id, &view.state.account);
+        let has_left = |wait: &_| self.shared.has_left(wait);
+        let woken = wake_waiting(&self.runs, |wait| wait.of == id && has_left(wait)).await;
+        if let Err(error) = woken {
+            // The budget is written: an error would have the caller add to it again.
+            tracing::warn!(execution = %id, %error, "those that wait for its budget wait on");
+        }
+        Ok(())
     }
 
     /// A session of an agent, and those below it, talk to what the agent began alone: an agent that could give
@@ -156,7 +166,7 @@ fn said(
     Ok(Record::Account { change: AccountChange::Messaged(message), at })
 }
 
-fn continued(
+pub(super) fn continued(
     state: &ExecutionState,
     added: BudgetAmounts,
     by: User,
