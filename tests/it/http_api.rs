@@ -3,6 +3,7 @@
 mod approvals;
 mod artifacts;
 mod audit;
+mod chats;
 mod contract;
 mod events;
 mod idempotency;
@@ -82,7 +83,11 @@ impl Api {
     /// With more variables.
     pub(crate) fn with(more: &[(&str, &str)]) -> Self {
         let home = opened(Home::new());
-        let home = more.iter().fold(home, |home, (name, value)| home.with(name, value));
+        Self::of(more.iter().fold(home, |home, (name, value)| home.with(name, value)))
+    }
+
+    /// In a home where it is opened.
+    pub(crate) fn of(home: Home) -> Self {
         let daemon = home.daemon();
         let mut api = Self {
             address: String::new(),

@@ -127,6 +127,7 @@ fn everything(api: &Api) -> Vec<(String, Vec<u8>)> {
         "/api/approvals?all=true",
         "/api/artifacts",
         "/api/sessions",
+        "/api/chats",
         "/api/actors",
         "/api/policy/rules",
         "/api/grants",

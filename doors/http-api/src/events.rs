@@ -30,7 +30,7 @@ use super::{
 };
 
 /// Interval of a comment that keeps an idle stream open.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Characters of a filter.
 const FILTER_CHARS: usize = 200;
 
@@ -83,7 +83,7 @@ fn feed(
 }
 
 /// Number of the last event that a client has, which goes before the query.
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     number.map(Some).ok_or_else(|| {

@@ -6,6 +6,7 @@ mod large;
 use std::sync::Arc;
 
 use axum::{
+    Json,
     body::Body,
     extract::State,
     http::HeaderMap,
@@ -40,7 +41,7 @@ const NOTE_CHARS: usize = 200;
 const FIELDS: usize = 100;
 
 /// A call.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = InvokeRequest)]
 pub(super) struct InvokeBody {
     /// The tool's input, by its input schema; an empty object without it.
@@ -161,12 +162,26 @@ pub(super) async fn invoke(
         let why = "`agent_name` needs a session that works for the agent; an operator opens one";
         return Err(ApiError::invalid(ToolReason::SchemaInvalid, why).about(&id));
     }
-    let key = super::idempotency::key(&headers)?;
     let trace = trace(&headers);
-    let run = ToolRun { api: api.clone(), caller, scope, tool: entry.spec, input, body, trace };
-    match key {
-        None => run.now().await,
-        Some(key) => api.keys.once(run.begun(key), run.kept()).await,
+    let tool = entry.spec;
+    let run = ToolRun { api: api.clone(), caller, scope, tool, input, body, trace, bare: false };
+    run.answer(&headers).await
+}
+
+impl Api {
+    /// Calls a tool for a route of its own, in the caller's lasting session: the answer is the result alone.
+    pub(super) async fn call_tool(
+        self: &Arc<Self>,
+        caller: HttpCaller,
+        tool: &str,
+        input: Map<String, Value>,
+        headers: &HeaderMap,
+    ) -> Result<Response, ApiError> {
+        let (tool, trace) = (self.entry(tool)?.spec, trace(headers));
+        let scope = self.scope(&caller, &ScopeQuery::default())?;
+        let (api, body) = (self.clone(), InvokeBody::default());
+        let run = ToolRun { api, caller, scope, tool, input, body, trace, bare: true };
+        run.answer(headers).await
     }
 }
 
@@ -188,6 +203,8 @@ pub(super) struct ToolRun {
     pub(super) body: InvokeBody,
     /// Trace that the caller says the call belongs to.
     pub(super) trace: Option<TraceContext>,
+    /// True to answer with the result alone, without what is told beside it.
+    pub(super) bare: bool,
 }
 
 /// True for a refusal before the call reached its actor.
@@ -203,6 +220,17 @@ fn nothing_done(error: &ToolError) -> bool {
 }
 
 impl ToolRun {
+    /// Makes the call, once where the request has a key.
+    async fn answer(self, headers: &HeaderMap) -> Result<Response, ApiError> {
+        match super::idempotency::key(headers)? {
+            None => self.now().await,
+            Some(key) => {
+                let (api, begun) = (self.api.clone(), self.begun(key));
+                api.keys.once(begun, self.kept()).await
+            }
+        }
+    }
+
     /// Makes the call and answers with its outcome. Dropping this cancels the call.
     async fn now(self) -> Result<Response, ApiError> {
         let MadeCall { answer, receipt, .. } = self.made().await;
@@ -219,6 +247,10 @@ impl ToolRun {
         let beside = json!([session, self.scope.workspace, self.scope.agent()]);
         // A slash is in no name of a tool's field.
         said.insert("/scope".to_owned(), beside);
+        // The answer has another form.
+        if self.bare {
+            said.insert("/bare".to_owned(), Value::Bool(true));
+        }
         let (user, tool) = (self.caller.user, tool_id(self.tool));
         Begun { user, key, tool, request: input_digest(&said), at: Utc::now() }
     }
@@ -244,9 +276,11 @@ impl ToolRun {
         let note = CallNote::new(&self, session, &outcome);
         let done = outcome.result.as_ref().err().is_none_or(|error| !nothing_done(error));
         let from_source = outcome.from_source;
-        let large = outcome.result.as_ref().err().and_then(LargeAnswer::of);
+        let failed = outcome.result.as_ref().err();
+        let large = failed.filter(|_| !self.bare).and_then(LargeAnswer::of);
         let answer = match (large, outcome.result) {
             (Some(large), Err(_)) => Ok(large.answer(note, beside, &self.body)),
+            (_, Ok(result)) if self.bare => Ok(Json(result).into_response()),
             (_, Ok(result)) => {
                 let json = result.to_string();
                 let result = ResultForm::of(result, from_source, self.tool.content);

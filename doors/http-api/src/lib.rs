@@ -13,6 +13,7 @@
 mod approvals;
 mod artifacts;
 mod audit;
+mod chats;
 mod decision;
 mod descriptor;
 mod error;
@@ -113,8 +114,10 @@ pub async fn routes(
         .with_state(api))
 }
 
-/// Routes below which answers go on for as long as their clients stay.
-const STREAMS: &str = "/api/events";
+/// True for a route whose answer goes on for as long as its client stays.
+fn is_stream(path: &str) -> bool {
+    path.starts_with("/api/events") || path.starts_with("/api/chats/") && path.ends_with("/events")
+}
 
 /// Lets a request in or says why not; every answer leaves with the same headers.
 async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
@@ -129,7 +132,7 @@ async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiEr
     let foreign = |why: &'static str| ApiError::plain(StatusCode::FORBIDDEN, why);
     api.hosts.check_request(&request).map_err(|it| foreign(it.why()))?;
     let path = request.uri().path();
-    let (public, stream) = (is_public(path), path.starts_with(STREAMS));
+    let (public, stream) = (is_public(path), is_stream(path));
     let mut request = request;
     let mut user = User::Nobody;
     if !public {

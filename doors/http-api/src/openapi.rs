@@ -14,7 +14,7 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    approvals, artifacts, audit, events, execution_files, grants, invoke, policy,
+    approvals, artifacts, audit, chats, events, execution_files, grants, invoke, policy,
     published::{AnyErrorBody, PlainErrorBody},
     sessions,
     state::Api,
@@ -69,6 +69,9 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(artifacts::info))
         .routes(routes!(artifacts::download))
         .routes(routes!(execution_files::download))
+        .routes(routes!(chats::list, chats::open))
+        .routes(routes!(chats::messages, chats::send))
+        .routes(routes!(chats::stream))
         .routes(routes!(policy::rules, policy::add))
         .routes(routes!(policy::remove))
         .routes(routes!(policy::explain))

@@ -72,6 +72,11 @@ hivekeep_kernel::codes! {
         cause: "The client sends requests faster than they are answered.",
         next: "Wait for answers or cancel some requests, then ask again.",
     }
+    /// A client read its stream of events too slowly.
+    READER_TOO_SLOW = "reader_too_slow" {
+        cause: "The client, or a proxy before it, did not take the events that were there for it.",
+        next: "Connect again with `Last-Event-ID`: nothing was lost.",
+    }
     /// A message has too many values.
     TOO_MANY_VALUES = "too_many_values" {
         cause: "It holds very long lists or deep objects.",

@@ -72,6 +72,22 @@ pub struct EventFeed {
     over: BoxFuture<'static, ()>,
 }
 
+/// End of a caller's stream: the door closes, or the credential is revoked.
+pub fn stream_over(
+    core: &DaemonServices,
+    caller: &HttpCaller,
+    end: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    let (credentials, user) = (core.credentials.clone(), caller.user);
+    let over = async move {
+        tokio::select! {
+            () = end.cancelled() => {}
+            () = credentials.revocation(user) => {}
+        }
+    };
+    over.boxed()
+}
+
 impl EventFeed {
     /// Subscribes from an event on, or from now; the subscriber may fall `behind` so many events.
     pub fn new(
@@ -83,15 +99,8 @@ impl EventFeed {
     ) -> Self {
         let subscription = core.journal.events().subscribe(from.map(Seq::new), behind);
         let only = (caller.scope == CredentialScope::Session).then_some(caller.user);
-        let (credentials, user) = (core.credentials.clone(), caller.user);
-        let over = async move {
-            tokio::select! {
-                () = end.cancelled() => {}
-                () = credentials.revocation(user) => {}
-            }
-        };
-        let sessions = core.sessions.clone();
-        Self { subscription, filter, only, sessions, over: over.boxed() }
+        let (sessions, over) = (core.sessions.clone(), stream_over(core, caller, end));
+        Self { subscription, filter, only, sessions, over }
     }
 
     /// The next event that the subscriber wants and may see; `None` at the end.

@@ -13,22 +13,25 @@ use super::{Api, bearer, head};
 use crate::home::{PATIENCE, wait_until};
 
 /// A stream of server-sent events.
-struct Stream(BufReader<TcpStream>);
+pub(super) struct Stream(BufReader<TcpStream>);
 
 impl Stream {
     fn open(api: &Api, token: &str, query: &str, more: &[(&str, &str)]) -> Self {
+        Self::at(api, token, &format!("/api/events{query}"), more)
+    }
+
+    pub(super) fn at(api: &Api, token: &str, path: &str, more: &[(&str, &str)]) -> Self {
         let auth = bearer(token);
         let mut headers = vec![("Authorization", auth.as_str())];
         headers.extend(more);
-        let (status, headers, reader) =
-            api.begin("GET", &format!("/api/events{query}"), &headers, None);
+        let (status, headers, reader) = api.begin("GET", path, &headers, None);
         assert_eq!(status, 200);
         assert_eq!(headers["content-type"], "text/event-stream");
         Self(reader)
     }
 
     /// Id, kind and data of the next event; `None` at the end.
-    fn next(&mut self) -> Option<(u64, String, Value)> {
+    pub(super) fn next(&mut self) -> Option<(u64, String, Value)> {
         let (mut id, mut kind, mut data) = (0, String::new(), Value::Null);
         loop {
             let mut line = String::new();

@@ -20,6 +20,11 @@ fn without_a_credential_or_with_a_wrong_or_revoked_one_nobody_gets_in() {
         ("GET", "/api/actors"),
         ("GET", "/api/events"),
         ("GET", "/api/events/ws"),
+        ("GET", "/api/chats"),
+        ("POST", "/api/chats"),
+        ("GET", "/api/chats/x/messages"),
+        ("POST", "/api/chats/x/messages"),
+        ("GET", "/api/chats/x/events"),
         ("GET", "/api/nothing"),
         ("GET", "/api/health/../tools"),
         ("GET", "/api/docs/../tools"),
@@ -168,9 +173,15 @@ fn anothers_session_is_as_one_that_is_not_there() {
 fn a_rebound_host_and_a_foreign_origin_are_refused_everywhere() {
     let api = Api::with(&[("HIVEKEEP_HTTP__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#)]);
     let auth = bearer(&api.operator);
-    for path in
-        ["/api/tools", "/api/health", "/api/docs", "/api/openapi.json", "/api/events", "/api/x"]
-    {
+    for path in [
+        "/api/tools",
+        "/api/health",
+        "/api/docs",
+        "/api/openapi.json",
+        "/api/events",
+        "/api/chats/x/events",
+        "/api/x",
+    ] {
         let with = |name, value: &str| {
             api.raw("GET", path, &[("Authorization", &auth), (name, value)], None)
         };

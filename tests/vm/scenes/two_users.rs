@@ -13,12 +13,20 @@ use crate::house::House;
 use inputs::Parameters;
 use theirs::Theirs;
 
+/// A model that a chat can be opened with; nobody asks it.
+pub const CONFIG: &str = "[model.provider.script]
+kind = \"scripted\"
+script = \"/nothing.json\"
+models = { m = {} }
+";
+
 /// In whatever is the first user's.
 const MARK: &str = "zebra";
 
 /// Words of the names of parameters that name something.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 14] = [
     "id",
+    "sessionId",
     "ids",
     "workspace",
     "workspaces",
@@ -123,14 +131,20 @@ fn ask(other: &Caller, theirs: &Theirs) {
         let id = match path {
             path if path.starts_with("/api/sessions") => &theirs.session,
             path if path.starts_with("/api/artifacts") => artifact,
+            path if path.starts_with("/api/chats") => &theirs.chat,
             path if path.starts_with("/api/tools") => "exec",
             _ => "x",
         };
         let asked = path.replace("{id}", id).replace("{name}", "x");
         for method in methods.as_object().expect("methods").keys() {
-            let (status, body) = other.request(&method.to_uppercase(), &asked, &json!({}));
+            let body = match path.starts_with("/api/chats") {
+                true => json!({ "message": "x" }),
+                false => json!({}),
+            };
+            let (status, body) = other.request(&method.to_uppercase(), &asked, &body);
             assert!(!body.contains(MARK), "{method} {asked}: {body}");
-            let names = path.contains("{id}") && [&theirs.session[..], artifact].contains(&id);
+            let named = [&theirs.session[..], artifact, &theirs.chat];
+            let names = path.contains("{id}") && named.contains(&id);
             assert!(!names || status == 404, "{method} {asked}: {status} {body}");
             assert!(names || !body.contains(&theirs.session), "{method} {asked}: {body}");
         }

@@ -183,7 +183,8 @@ fn of_volumes(table: &mut Table) {
     });
     table.add(Each, &[Root, LoopDevices], "nobody_reaches_what_is_anothers", || {
         let counter = Counter::start();
-        let config = [volumes::CONFIG, http_api::CONFIG, &knowledge_config(&counter)].join("\n");
+        let knowledge = knowledge_config(&counter);
+        let config = [volumes::CONFIG, http_api::CONFIG, &knowledge, two_users::CONFIG].join("\n");
         two_users::nobody_reaches_what_is_anothers(House::open_with(Sandbox, &config));
     });
     table.on_house(

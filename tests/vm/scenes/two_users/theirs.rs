@@ -14,6 +14,7 @@ pub struct Theirs {
     job: Value,
     volume: Value,
     pub artifact: Value,
+    pub chat: String,
 }
 
 impl Theirs {
@@ -41,12 +42,15 @@ impl Theirs {
         caller.ok("aegis.file.write", &file);
         let ingest = json!({ "place": "zebra-w:/root", "path": "f", "collection": MARK });
         caller.ok("rag_ingest", &ingest);
+        // It waits for its first message: no model is asked.
+        let chat = caller.ok("ide_session_create", &json!({ "name": "zebra-c" }));
+        let chat = chat["session"]["id"].as_str().expect("an id").to_owned();
         let artifact = large_result(&caller);
         let (_, sessions) = caller.request("GET", "/api/sessions", &Value::Null);
         let sessions: Value = serde_json::from_str(&sessions).expect("JSON");
         let session = sessions.pointer("/sessions/0/id").and_then(Value::as_str);
         let session = session.unwrap_or_else(|| panic!("{sessions}")).to_owned();
-        Self { caller, session, workspace, process, job, volume, artifact }
+        Self { caller, session, workspace, process, job, volume, artifact, chat }
     }
 
     /// Whatever a parameter may name it by.
@@ -70,6 +74,7 @@ impl Theirs {
             "parent_team" => vec![json!("zebra-t")],
             "agent" | "to" => vec![json!("zebra-m")],
             "uri" => vec![self.artifact.clone()],
+            "sessionId" => vec![json!(self.chat)],
             "collection" => vec![json!(MARK)],
             "tenant_id" => vec![json!(MARK)],
             _ => Vec::new(),
@@ -95,6 +100,7 @@ impl Theirs {
             of("team", json!({ "action": "status", "name": "zebra-t" }))["state"],
             of("aegis.file.list", json!({ "volume_id": "zebra-v", "path": "." })),
             of("artifact_list", json!({}))["total"],
+            of("ide_chat_history", json!({ "sessionId": self.chat }))["messages"],
             of("rag_query", json!({ "question": MARK, "collection": MARK, "mode": "bm25" }))["results"]
                 [0]["source"],
             status,
