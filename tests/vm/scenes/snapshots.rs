@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -318,12 +319,32 @@ fn die_at_running(house: &mut House, point: &str, tool: &str, args: Value) {
     });
 }
 
+/// A sandbox is paused where it has a cgroup of version 2, and then nothing runs in it.
 pub fn a_sandbox_refuses_snapshots(house: House) {
     house.create("w");
-    for (tool, args) in [
-        ("snapshot", json!({ "workspace_id": "w", "action": "create", "name": "s" })),
-        ("workspace_pause", json!({ "workspace_id": "w" })),
-    ] {
-        assert_eq!(house.refused(tool, args).code, "snapshot_unsupported", "{tool}");
+    let snapshot = json!({ "workspace_id": "w", "action": "create", "name": "s" });
+    assert_eq!(house.refused("snapshot", snapshot).code, "snapshot_unsupported");
+    let ticks =
+        "while read -r now _ < /proc/uptime; do echo $now >> /workspace/ticks; sleep 0.05; done";
+    let start = json!({ "workspace_id": "w", "action": "start", "command": ticks });
+    house.call("exec_background", start);
+    let run =
+        |command: &str| house.call("exec", json!({ "workspace_id": "w", "command": command }));
+    run("until [ -s /workspace/ticks ]; do sleep 0.05; done");
+    let w = json!({ "workspace_id": "w" });
+    match house.try_call("workspace_pause", w.clone()) {
+        Ok(paused) => assert_eq!(paused["state"], "paused"),
+        Err(refused) => {
+            let refused = refused.expect("the daemon lives");
+            assert_eq!(refused.code, "snapshot_unsupported");
+            return;
+        }
     }
+    let gap = Duration::from_secs(2);
+    thread::sleep(gap);
+    house.call("workspace_resume", w);
+    let longest = "awk 'p && $1 - p > m { m = $1 - p } { p = $1 } END { printf \"%d\", m * 1000 }' /workspace/ticks";
+    let ran = run(&format!("sleep 0.2; {longest}"));
+    let ms: u128 = ran["stdout"].as_str().and_then(|text| text.parse().ok()).expect("a number");
+    assert!(ms >= gap.as_millis(), "it ran on while it was paused: {ms} ms");
 }

@@ -30,16 +30,19 @@ pub enum Controller {
     Cpu,
     /// Processes and threads.
     Pids,
+    /// Standstill of all processes, which limits nothing. Only v2's is of use: it lets what stands still be killed.
+    Freezer,
 }
 
 impl Controller {
-    pub(super) const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
+    pub(super) const ALL: [Self; 4] = [Self::Memory, Self::Cpu, Self::Pids, Self::Freezer];
 
     fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Cpu => "cpu",
             Self::Pids => "pids",
+            Self::Freezer => "freezer",
         }
     }
 }
@@ -66,7 +69,7 @@ struct Place {
 /// Cgroups of this daemon.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
-    places: [(Controller, Result<Place, String>); 3],
+    places: [(Controller, Result<Place, String>); 4],
 }
 
 /// Groups of one machine, and the limits that they enforce.
@@ -103,11 +106,10 @@ impl Cgroups {
         self.places[0].1.as_ref().ok().map(|place| place.version)
     }
 
-    /// First missing controller, with the reason.
+    /// First controller that limits something and is missing, with the reason.
     pub fn missing(&self) -> Option<(&'static str, &str)> {
-        let mut missing = self
-            .places
-            .iter()
+        let limits = self.places.iter().filter(|(it, _)| *it != Controller::Freezer);
+        let mut missing = limits
             .filter_map(|(controller, place)| Some((controller.name(), place.as_ref().err()?)));
         missing.next().map(|(name, why)| (name, why.as_str()))
     }
@@ -115,6 +117,12 @@ impl Cgroups {
     /// Makes the groups of a machine, or reuses present ones, and sets its limits. A controller
     /// that refuses the limit is reported in the group.
     pub fn create(&self, machine: &str, limits: &CgroupLimits) -> MachineCgroups {
+        for (_, place) in &self.places {
+            if let Ok(Place { version: CgroupVersion::V2, base, .. }) = place {
+                // A group that was killed as a whole kills what is cloned into it, by Linux 6.14 and later.
+                let _in_use = fs::remove_dir(base.join(machine));
+            }
+        }
         let (mut v1, mut v2) = (BTreeSet::new(), None);
         let mut set = |(controller, place): &(Controller, Result<Place, String>)| {
             let place = match place {
@@ -137,7 +145,7 @@ impl Cgroups {
                 Err(error) => Enforcement::No { why: format!("{}: {error}", dir.display()) },
             }
         };
-        let [memory, cpu, pids] = [0, 1, 2].map(|index| set(&self.places[index]));
+        let [memory, cpu, pids, _] = [0, 1, 2, 3].map(|index| set(&self.places[index]));
         let dirs: BTreeSet<_> = v1.iter().chain(&v2).cloned().collect();
         let memory_dir = self.places[0].1.as_ref().ok().map(|place| place.base.join(machine));
         let v1_memory = memory_dir.filter(|dir| v1.contains(dir));
@@ -250,6 +258,44 @@ pub(super) struct Unified {
     pub(super) dir: OwnedFd,
     /// Open `cgroup.procs`, for kernels that cannot create a process in the group.
     pub(super) procs: OwnedFd,
+}
+
+/// Longest time until all processes of a group stand still.
+const FREEZE_WAIT: Duration = Duration::from_secs(5);
+const FREEZE: &str = "cgroup.freeze";
+
+/// Group of a machine's folders that can be frozen.
+///
+/// # Errors
+/// `CannotPause` without one.
+fn freezable(dirs: &[PathBuf]) -> Result<&PathBuf, Error> {
+    let found = dirs.iter().find(|dir| dir.join(FREEZE).exists());
+    found.ok_or(Error::CannotPause { why: "it has no cgroup v2 of its own" })
+}
+
+/// True if the processes of a machine were told to stand still.
+pub(crate) fn is_frozen(dirs: &[PathBuf]) -> bool {
+    let told = |dir: &PathBuf| fs::read_to_string(dir.join(FREEZE)).unwrap_or_default();
+    freezable(dirs).is_ok_and(|dir| told(dir).trim() == "1")
+}
+
+/// Has all processes of a machine stand still, or go on. Blocks until they stand; where they do not, they go on.
+pub(crate) fn freeze(dirs: &[PathBuf], still: bool) -> Result<(), Error> {
+    let dir = freezable(dirs)?;
+    let file = dir.join(FREEZE);
+    let write = |value| fs::write(&file, value).map_err(Error::io("write", &file));
+    write(if still { "1" } else { "0" })?;
+    let (events, end) = (dir.join("cgroup.events"), Instant::now() + FREEZE_WAIT);
+    let stand =
+        || fs::read_to_string(&events).is_ok_and(|it| it.lines().any(|it| it == "frozen 1"));
+    while still && !stand() {
+        if Instant::now() >= end {
+            write("0")?;
+            return Err(Error::CannotPause { why: "its processes do not come to a standstill" });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// Maximum time for leftovers of a killed machine to vanish.

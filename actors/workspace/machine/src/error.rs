@@ -20,6 +20,12 @@ pub enum Error {
         /// Way to get it.
         detail: String,
     },
+    /// The machine cannot be paused.
+    #[error("the machine cannot be paused: {why}")]
+    CannotPause {
+        /// Reason.
+        why: &'static str,
+    },
     /// `accelerator = "kvm"` on a host whose KVM does not pass the speed probe.
     #[error("KVM was asked for and cannot be used: {reason}")]
     KvmUnusable {
@@ -240,6 +246,9 @@ impl From<Error> for ToolError {
             }
             Error::NoInterface { .. } => {
                 (codes::NO_NETWORK_INTERFACE, "stop the workspace and start it again")
+            }
+            Error::CannotPause { .. } => {
+                (codes::SNAPSHOT_UNSUPPORTED, "make the workspace with isolation `vm`, or stop it")
             }
             Error::SnapshotUnsupported { .. } => {
                 (codes::SNAPSHOT_UNSUPPORTED, "workspace_info shows what this machine can do")

@@ -127,6 +127,30 @@ pub trait Driver: Send + Sync {
         None
     }
 
+    /// Has all of the machine stand still, with its memory. Succeeds if it does already.
+    async fn halt(&self, handle: &MachineHandle) -> Result<(), Error> {
+        match self.snapshots() {
+            Some(snapshots) => snapshots.pause(handle).await,
+            None => Err(Error::CannotPause { why: "this kind of machine cannot" }),
+        }
+    }
+
+    /// Lets a machine that stands still go on. Succeeds if it runs.
+    async fn go_on(&self, handle: &MachineHandle) -> Result<(), Error> {
+        match self.snapshots() {
+            Some(snapshots) => snapshots.resume(handle).await,
+            None => Err(Error::CannotPause { why: "this kind of machine cannot" }),
+        }
+    }
+
+    /// True if the machine stands still by [`Driver::halt`].
+    async fn is_halted(&self, handle: &MachineHandle) -> Result<bool, Error> {
+        match self.snapshots() {
+            Some(snapshots) => snapshots.is_paused(handle).await,
+            None => Ok(false),
+        }
+    }
+
     /// Lets frames pass between the machine and the host side of its network card. A machine that
     /// boots is plugged in; one from a memory image is not, see [`Snapshots::launch_from`]. Success
     /// if it is plugged in already.

@@ -38,6 +38,7 @@ pub use ids::ids_of_programs;
 pub(super) use layout::Layout;
 pub(super) use subordinates::{REMEDY as USERS_REMEDY, Subordinates};
 
+use crate::cgroup;
 use crate::exit::{ExitHow, MachineExit};
 use crate::host_env::{self, HostEnv};
 use crate::options;
@@ -181,6 +182,18 @@ impl Driver for SandboxDriver {
         self.host_env.kill(handle).await
     }
 
+    async fn halt(&self, handle: &MachineHandle) -> Result<(), Error> {
+        freeze(handle, true).await
+    }
+
+    async fn go_on(&self, handle: &MachineHandle) -> Result<(), Error> {
+        freeze(handle, false).await
+    }
+
+    async fn is_halted(&self, handle: &MachineHandle) -> Result<bool, Error> {
+        Ok(cgroup::is_frozen(&handle.cgroup_dirs))
+    }
+
     async fn release(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.host_env.release(plan).await
     }
@@ -192,6 +205,13 @@ impl Driver for SandboxDriver {
     async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error> {
         self.host_env.usage(handle).await
     }
+}
+
+async fn freeze(handle: &MachineHandle, still: bool) -> Result<(), Error> {
+    handle.verify_process()?;
+    let dirs = handle.cgroup_dirs.clone();
+    let work = tokio::task::spawn_blocking(move || cgroup::freeze(&dirs, still));
+    work.await.map_err(Error::lost_task)?
 }
 
 /// Folder of the overlay's upper and work folders, which share one file system and belong to the

@@ -93,6 +93,9 @@ pub(super) fn place(
             Err(reason) => why = reason,
         }
     }
+    if controller == Controller::Freezer {
+        return Err(why);
+    }
     let v1 = host
         .mounts()
         .find(|mount| !mount.unified && mount.options.split(',').any(|o| o == controller.name()));
@@ -114,7 +117,9 @@ fn unified(
         let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
         text.split_ascii_whitespace().any(|name| name == controller.name())
     };
-    if !has(&mount.point, "cgroup.controllers") {
+    // Freezing is no controller there: every group but the topmost has it.
+    let is_core = controller == Controller::Freezer;
+    if !is_core && !has(&mount.point, "cgroup.controllers") {
         return Ok(None);
     }
     // Root makes its groups at the top, where processes and sub-groups may coexist. Others need a
@@ -132,7 +137,7 @@ fn unified(
         (false, None) => return Err("the daemon is in no group of the unified hierarchy".into()),
     };
     let enable = |dir: &Path| -> Result<(), String> {
-        if has(dir, "cgroup.subtree_control") {
+        if is_core || has(dir, "cgroup.subtree_control") {
             return Ok(());
         }
         let file = dir.join("cgroup.subtree_control");
@@ -192,6 +197,7 @@ pub(super) fn set(
             ("cgroup v1", "cpu.cfs_quota_us", quota_us.to_string())
         }
         (CgroupVersion::V1, Controller::Pids) => ("cgroup v1", "pids.max", limits.pids.to_string()),
+        (_, Controller::Freezer) => return Ok("cgroup v2 cgroup.freeze".to_owned()),
     };
     write(dir, file, &value)?;
     Ok(format!("{word} {file} = {value}"))

@@ -30,6 +30,24 @@ fn the_unified_hierarchy_gets_its_own_files() {
 }
 
 #[test]
+fn groups_that_do_not_come_to_a_standstill_go_on_and_those_without_a_freezer_say_so() {
+    let (dir, host) = fake_v2(true);
+    fs::write(dir.path().join("cgroup.controllers"), "").unwrap();
+    let cgroups = Cgroups::on(&host, "t1");
+    let group = cgroups.create("ws_a", &LIMITS);
+    let made = dir.path().join("hivekeep-t1/ws_a");
+    assert_eq!(group.dirs, std::slice::from_ref(&made), "freezing is no controller");
+    assert!(matches!(freeze(&group.dirs, true), Err(Error::CannotPause { .. })));
+    fs::write(made.join("cgroup.freeze"), "0").unwrap();
+    fs::write(made.join("cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+    freeze(&group.dirs, true).unwrap();
+    assert!(is_frozen(&group.dirs));
+    fs::write(made.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+    assert!(matches!(freeze(&group.dirs, true), Err(Error::CannotPause { .. })));
+    assert!(!is_frozen(&group.dirs), "none is left half frozen");
+}
+
+#[test]
 fn a_delegated_daemon_makes_its_groups_beside_its_leaf() {
     let (dir, host) = fake_v2(false);
     let group = Cgroups::on(&host, "t1").create("ws_a", &LIMITS);
@@ -134,6 +152,12 @@ fn the_real_hierarchy_holds_and_kills_a_process() {
     }
     assert!(cgroups.machines().contains("ws_real"));
     let reaper = std::thread::spawn(move || child.wait().unwrap());
+    let frozen = freeze(&group.dirs, true);
+    assert_eq!(is_frozen(&group.dirs), frozen.is_ok());
+    assert_eq!(freeze(&group.dirs, false).is_ok(), frozen.is_ok());
+    assert!(!is_frozen(&group.dirs));
+    // What stands still can be ended.
+    assert_eq!(freeze(&group.dirs, true).is_ok(), frozen.is_ok());
     cgroups.remove("ws_real").unwrap();
     assert!(!reaper.join().unwrap().success());
     assert!(cgroups.dirs("ws_real").is_empty());
