@@ -56,6 +56,24 @@ pub trait WorkspaceForks: Send + Sync {
     ) -> Result<WorkspaceId, ToolError>;
 }
 
+/// Standstill of workspaces that nobody needs for now. Whatever is wanted of one next has it go on, as one that is
+/// parked.
+#[async_trait]
+pub trait WorkspaceStandstill: Send + Sync {
+    /// Has the machine of a session's own workspace stand still with its memory, or with it on the disk where `saved`
+    /// says so and it can be. Succeeds where none runs.
+    ///
+    /// # Errors
+    /// Those of `workspace_pause`: above all where a machine cannot be paused; it runs on then.
+    async fn halt(&self, owner: SessionId, id: WorkspaceId, saved: bool) -> Result<(), ToolError>;
+
+    /// Lets it go on, if it stands still by this.
+    ///
+    /// # Errors
+    /// Those of `workspace_resume`.
+    async fn go_on(&self, owner: SessionId, id: WorkspaceId) -> Result<(), ToolError>;
+}
+
 /// Part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilePart {

@@ -39,7 +39,7 @@ pub use commands::{
 };
 pub use executions::{
     ExecutionFileLinks, ExecutionFiles, FilePart, OwnWorkspace, OwnWorkspaces, OwnedSnapshot,
-    SESSION_PLACE, WorkspaceForks, own_workspace_name,
+    SESSION_PLACE, WorkspaceForks, WorkspaceStandstill, own_workspace_name,
 };
 pub use files::{
     FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, LocatedPlace,

@@ -8,7 +8,7 @@ use hivekeep_kernel::{Address, ErrorCode, Resources, RestartPolicy, ToolError, T
 use hivekeep_machine::doctor::doctor;
 use hivekeep_ports::{
     CommandRunner, DefaultSize, ImagePresence, ProgramConnections, TaskOutputs, Tasks,
-    WorkspaceFiles, WorkspaceForks, WorkspacePorts,
+    WorkspaceFiles, WorkspaceForks, WorkspacePorts, WorkspaceStandstill,
 };
 use hivekeep_runtime::{
     Daemon, Family, Finding, Host, Mounted,
@@ -25,6 +25,7 @@ use crate::{
     image_upkeep::{self, ImagesHere},
     lifecycle,
     manager::{Msg, Workspaces},
+    parking::standstill::WorkspaceStandstillHandle,
     shared::Shared,
     snapshot::fork::WorkspaceForksHandle,
     tools, transfer_dir,
@@ -34,7 +35,7 @@ use crate::{
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Needs the network and [`GitOptions`]; offers [`Tasks`], [`TaskOutputs`], [`CommandRunner`], [`WorkspaceFiles`],
-/// [`WorkspaceForks`], [`WorkspacePorts`], [`ProgramConnections`], [`ImagePresence`], [`DefaultSize`],
+/// [`WorkspaceForks`], [`WorkspaceStandstill`], [`WorkspacePorts`], [`ProgramConnections`], [`ImagePresence`], [`DefaultSize`],
 /// [`hivekeep_ports::WorkspaceBounds`], [`HostUsers`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
@@ -89,6 +90,8 @@ workspace_adopt takes it over.";
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
         let forks = WorkspaceForksHandle { shared: shared.clone(), manager: address.clone() };
         daemon.ports.offer::<dyn WorkspaceForks>(Arc::new(forks));
+        let standstill = WorkspaceStandstillHandle(shared.clone());
+        daemon.ports.offer::<dyn WorkspaceStandstill>(Arc::new(standstill));
         let prune_every = Duration::from_secs(shared.options.images.prune_every_secs);
         let mut mounted = Mounted::default().serving::<Workspaces>(&address, shared.clone());
         if !prune_every.is_zero() {

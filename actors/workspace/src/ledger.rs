@@ -76,6 +76,9 @@ pub struct Ledger {
     /// The memory that the workspace goes on from. Without it, no machine means stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Box<ParkedMemory>>,
+    /// See [`Record::RestSet`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rests: bool,
     /// See [`Record::IdleParkSet`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_park_secs: Option<u64>,
@@ -223,7 +226,7 @@ impl Sourced for Ledger {
             }
             Record::Stopped { .. } => {
                 self.machine = MachineFact::Stopped;
-                self.parking = None;
+                (self.parking, self.rests) = (None, false);
             }
             Record::Crashed { reason, .. } => {
                 self.parking = None;
@@ -291,6 +294,7 @@ impl Ledger {
             lifetime: None,
             parking: None,
             parked: None,
+            rests: false,
             idle_park_secs: None,
             jobs: BTreeSet::new(),
             processes: BTreeMap::new(),
@@ -412,6 +416,7 @@ impl Ledger {
             Record::LifetimeEnded { ends_at } => {
                 self.lifetime.take_if(|it| it.ends_at == ends_at);
             }
+            Record::RestSet { rests } => self.rests = rests,
             Record::IdleParkSet { secs } => self.idle_park_secs = secs,
             // Every other kind is applied by the caller.
             _ => {}

@@ -26,6 +26,7 @@ use crate::{
     claims::Claims,
     commands::api::{Exec, ExecResult},
     link_state::LinkState,
+    parking::standstill::{Standstill, StandstillReply},
     phase::Phase,
 };
 
@@ -185,6 +186,10 @@ pub enum ParkMsg {
     LookIdle,
     /// The guest has no tasks: park the workspace, if nothing was wanted of it since this time.
     ParkIdle(Instant),
+    /// Begin or end a standstill for the owner.
+    StandStill(SessionId, Standstill, StandstillReply),
+    /// A pause, or its end, is over; the error if it failed.
+    Turned(Option<ToolError>),
 }
 
 /// The end by lifetime.

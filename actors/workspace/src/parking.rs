@@ -1,11 +1,12 @@
 //! Halting a machine: paused in memory, or parked on the disk.
 
 pub(crate) mod park;
+pub(crate) mod standstill;
 pub(crate) mod wake;
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, fault_point, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -14,8 +15,9 @@ use crate::{
     activity::Activity,
     link_state,
     machine::identity,
-    messages::WorkMsg,
-    phase::{Phase, Want, no_snapshots},
+    messages::ParkMsg,
+    phase::{Phase, Want},
+    records::Record,
     state::Workspace,
 };
 
@@ -97,7 +99,9 @@ pub(crate) fn pause(
     _: &CallCx,
     _: WorkspacePause,
 ) -> Result<Reply<Halted>, ToolError> {
-    Ok(Reply::later(turn(state, Want::Pause, Phase::Paused)?))
+    let turned = turn(state, Want::Pause, Phase::Paused)?;
+    state.sleeping.rests = false;
+    Ok(Reply::later(turned))
 }
 
 /// `workspace_resume`.
@@ -133,24 +137,30 @@ pub(super) fn turn(
     state.on(want)?;
     let handle = state.ledger.handle().cloned().ok_or_else(|| state.status.phase.busy())?;
     let driver = state.handle.shared.driver(state.ledger.plan.spec.isolation)?;
-    driver.snapshots().ok_or_else(no_snapshots)?;
     state.status.activity = Activity::Pausing;
     let (workspace, plan) = (state.handle.clone(), state.ledger.plan.clone());
     let (from, planned) = (state.status.phase, plan.clone());
-    let mut link_state = state.link.subscribe();
+    let (mut link_state, rests) = (state.link.subscribe(), state.sleeping.rests);
+    let (paused, rested) = (to == Phase::Paused, state.ledger.rests);
     let turned = state.to_its_end(async move {
-        let snapshots = driver.snapshots().ok_or_else(no_snapshots);
-        let turned = match (snapshots, to) {
-            (Ok(snapshots), Phase::Paused) => {
-                snapshots.pause(&handle).await.map_err(ToolError::from)
+        let turned = async {
+            if paused && rests {
+                workspace.note(Record::RestSet { rests }).await?;
+                fault_point!("rest.recorded");
             }
-            (Ok(snapshots), _) => snapshots.resume(&handle).await.map_err(ToolError::from),
-            (Err(error), _) => Err(error),
+            match paused {
+                true => driver.halt(&handle).await?,
+                false => driver.go_on(&handle).await?,
+            }
+            if rested && !(paused && rests) {
+                workspace.note(Record::RestSet { rests: false }).await?;
+            }
+            Ok::<_, ToolError>(())
         };
+        let turned = turned.await;
         workspace.settle(if turned.is_ok() { to } else { from }, None);
-        let _actor_gone = workspace.actor.send(WorkMsg::Finished(Activity::Pausing).into());
+        let _actor_gone = workspace.actor.send(ParkMsg::Turned(turned.clone().err()).into());
         turned?;
-        let paused = to == Phase::Paused;
         let event = if paused { "workspace.paused" } else { "workspace.resumed" };
         workspace.publish(event, json!({}));
         if paused {

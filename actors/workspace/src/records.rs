@@ -213,6 +213,11 @@ pub enum Record {
     Woken,
     /// The parked memory is given up: the workspace starts from its disk.
     MemoryGivenUp,
+    /// The machine is paused until it is used, or is not any more.
+    RestSet {
+        /// Whether any use has it go on.
+        rests: bool,
+    },
     /// The idle time after which the workspace is parked was set; `None`: as configured.
     IdleParkSet {
         /// Seconds; 0: never.

@@ -84,6 +84,7 @@ impl Workspace {
         let machine = WatchedMachine::new(shared.options.machine_policy());
         let link = GuestLink::new(ledger.plan.token.clone());
         let handle = WorkspaceHandle { id, shared, actor: me.address.clone() };
+        let sleeping = Sleeping::of(&ledger);
         Self {
             me,
             handle,
@@ -96,7 +97,7 @@ impl Workspace {
             jobs: Jobs::default(),
             tasks: TaskNews::default(),
             ending: LifetimeEnd::default(),
-            sleeping: Sleeping::default(),
+            sleeping,
             merger: None,
             ops: Workers::default(),
             removals: TaskTracker::new(),

@@ -63,7 +63,7 @@ use crate::{
     machine::{attach, link},
     messages::{GuestAccess, GuestMsg, LifecycleMsg, LinkMsg, Msg, OwnerMsg, TaskMsg, WorkMsg},
     ownership,
-    parking::{park, wake},
+    parking::{park, standstill, wake},
     phase::{Phase, Want},
     pool::claim,
     prepare::setup,
@@ -215,6 +215,7 @@ impl Workspace {
         } else {
             self.set_phase(phase);
         }
+        standstill::settled(self);
         match self.status.phase {
             Phase::Running => jobs::follow(self)?,
             Phase::Crashed => attach::watch_what_is_left(self),

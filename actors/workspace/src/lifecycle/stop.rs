@@ -84,8 +84,7 @@ pub(crate) fn stop_for_daemon(state: &mut Workspace, done: tokio::sync::oneshot:
 /// Lets a paused machine go on; one that cannot is killed after the grace period.
 async fn wake(workspace: &WorkspaceHandle, plan: &Planned, handle: &MachineHandle) {
     let Ok(driver) = workspace.shared.driver(plan.spec.isolation) else { return };
-    let Some(snapshots) = driver.snapshots() else { return };
-    if let Err(error) = snapshots.resume(handle).await {
+    if let Err(error) = driver.go_on(handle).await {
         tracing::warn!(workspace = %workspace.id, %error, "a paused machine does not go on");
     }
 }

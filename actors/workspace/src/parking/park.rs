@@ -23,7 +23,7 @@ use crate::{
     machine::{boot::park_request, identity::has_no_volumes, images::images, take_down},
     messages::ParkMsg,
     network::lease,
-    parking::{Parked, WorkspacePark, wake},
+    parking::{Parked, WorkspacePark, standstill, wake},
     phase::{Phase, Want, cannot_park, no_snapshots},
     records::{ParkPlan, Planned, Record},
     snapshots::{Artifact, files},
@@ -96,6 +96,8 @@ pub(crate) fn handle(state: &mut Workspace, news: ParkMsg) {
         ParkMsg::Woken(outcome) => wake::woken(state, outcome),
         ParkMsg::LookIdle => look_idle(state),
         ParkMsg::ParkIdle(asked_at) => park_idle(state, asked_at),
+        ParkMsg::StandStill(owner, wanted, reply) => standstill::ask(state, owner, wanted, reply),
+        ParkMsg::Turned(error) => standstill::turned(state, error),
     }
 }
 

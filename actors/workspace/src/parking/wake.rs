@@ -29,6 +29,7 @@ use crate::{
         take_down,
     },
     messages::{Msg, ParkMsg},
+    parking::standstill,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     state::{Workspace, waiting::HeldCall},
@@ -41,8 +42,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// otherwise.
 pub(crate) fn hold_back(state: &mut Workspace, message: Msg) -> Option<Msg> {
     state.sleeping.used_at = Instant::now();
-    let moves = matches!(state.status.activity, Activity::Parking | Activity::Waking);
-    if state.status.phase != Phase::Parked && !moves {
+    let moves = match state.status.activity {
+        Activity::Parking | Activity::Waking => true,
+        Activity::Pausing | Activity::Reattaching => state.sleeping.rests,
+        _ => false,
+    };
+    if state.status.phase != Phase::Parked && !standstill::rests(state) && !moves {
         return Some(message);
     }
     wait_awake(state, HeldCall::Message(Box::new(message)));
@@ -67,7 +72,8 @@ pub(crate) fn until_awake(
 
 /// Wakes the machine if somebody waits for that and nothing prevents it now.
 pub(crate) fn wake_if_wanted(state: &mut Workspace) {
-    if state.status.phase != Phase::Parked
+    let rests = standstill::rests(state);
+    if state.status.phase != Phase::Parked && !rests
         || state.status.activity != Activity::Idle
         || state.status.adopting
     {
@@ -76,6 +82,9 @@ pub(crate) fn wake_if_wanted(state: &mut Workspace) {
     }
     if !state.sleeping.is_awaited() {
         return;
+    }
+    if rests {
+        return standstill::end(state);
     }
     let next = match state.handle.shared.may_start().and_then(|()| state.on(Want::Wake)) {
         Ok(next) => next,
@@ -124,7 +133,7 @@ pub(crate) fn woken(state: &mut Workspace, outcome: Result<Option<u64>, ToolErro
     }
 }
 
-fn awake(state: &mut Workspace, took_ms: Result<u64, ToolError>) {
+pub(super) fn awake(state: &mut Workspace, took_ms: Result<u64, ToolError>) {
     state.sleeping.awake(&state.me.address, took_ms);
 }
 

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use hivekeep_kernel::{Address, CallCx, ToolError};
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::messages::{GuestMsg, Msg, TaskMsg};
+use crate::{
+    ledger::Ledger,
+    messages::{GuestMsg, Msg, TaskMsg},
+};
 
 /// Calls that may wait for one machine.
 const MAX_WAITING: usize = 256;
@@ -15,15 +18,15 @@ pub(crate) struct Sleeping {
     waiting: VecDeque<HeldCall>,
     /// When something was last wanted of the guest.
     pub(crate) used_at: Instant,
-}
-
-impl Default for Sleeping {
-    fn default() -> Self {
-        Self { waiting: VecDeque::new(), used_at: Instant::now() }
-    }
+    /// True if a pause, under way or in force, ends by any use.
+    pub(crate) rests: bool,
 }
 
 impl Sleeping {
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        Self { waiting: VecDeque::new(), used_at: Instant::now(), rests: ledger.rests }
+    }
+
     /// Queues a caller until the machine is awake; true if there was room. Without room the caller is
     /// refused.
     pub(crate) fn queue(&mut self, waiting: HeldCall, busy: impl FnOnce() -> ToolError) -> bool {

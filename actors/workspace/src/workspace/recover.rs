@@ -282,16 +282,11 @@ async fn take_up(
         workspace.note(Record::ParkFailed).await?;
         lease::stays_awake(&workspace, driver.as_ref(), &handle).await?;
     }
-    let paused = match driver.snapshots() {
-        Some(snapshots) if snapshots.is_paused(&handle).await? => {
-            let goes_on = !disk_full && halted.goes_on();
-            if goes_on {
-                snapshots.resume(&handle).await?;
-            }
-            !goes_on
-        }
-        _ => false,
-    };
+    let mut paused = driver.is_halted(&handle).await?;
+    if paused && !disk_full && halted.goes_on() {
+        driver.go_on(&handle).await?;
+        paused = false;
+    }
     let (patience, machine) = (Duration::from_secs(10), handle.clone());
     let mut link_state = workspace
         .actor

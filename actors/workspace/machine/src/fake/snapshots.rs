@@ -78,6 +78,7 @@ pub(super) fn make_layer(path: &Path, disk_gb: u32) -> Result<(), Error> {
 impl Snapshots for FakeDriver {
     async fn pause(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("pause", &handle.workspace);
+        self.held("pause").await;
         self.living(handle)?;
         lock(&self.state).paused.insert(handle.workspace.clone());
         Ok(())

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{SnapshotId, WorkspaceId};
+use hivekeep_kernel::{SessionId, SnapshotId, ToolError, WorkspaceId};
 use hivekeep_machine::Error;
-use hivekeep_ports::WorkspacePorts as _;
+use hivekeep_ports::{WorkspacePorts as _, WorkspaceStandstill as _};
 use hivekeep_store::StreamId;
 use serde_json::{Value, json};
 
 use super::stage::Stage;
 use crate::{
     Options, WorkspacePortsHandle,
+    parking::standstill::WorkspaceStandstillHandle,
     records::{ParkPlan, Record},
 };
 
@@ -316,4 +317,80 @@ async fn what_a_parked_workspace_can_do_and_what_not() {
     stage.call("workspace_destroy", json!({ "workspace_id": id })).await.unwrap();
     assert_eq!((stage.daemon.quota.held(), stage.daemon.quota.held_mb()), (0, 0));
     stage.until(|| stage.files().is_empty()).await;
+}
+
+/// Standstill of the stage's session.
+async fn standstill(stage: &Stage, id: &str, saved: Option<bool>) -> Result<(), ToolError> {
+    let port = WorkspaceStandstillHandle(stage.daemon.shared.clone());
+    let id = id.parse().unwrap();
+    match saved {
+        Some(saved) => port.halt(stage.session, id, saved).await,
+        None => port.go_on(stage.session, id).await,
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_stands_still_until_it_is_used_goes_on_for_whoever_uses_it() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    let stranger = WorkspaceStandstillHandle(stage.daemon.shared.clone());
+    let workspace = id.parse().unwrap();
+    let refused = stranger.halt(SessionId::new(), workspace, false).await.unwrap_err();
+    assert_eq!(refused.code, "not_owner");
+    for _ in 0..2 {
+        standstill(&stage, &id, Some(false)).await.unwrap();
+    }
+    assert_eq!(stage.info(&id).await["state"], "paused");
+    assert_eq!(asked(&stage, "pause"), 1);
+    stage.call("exec", command(&id)).await.unwrap();
+    assert_eq!(
+        (stage.info(&id).await["state"].as_str(), asked(&stage, "resume")),
+        (Some("running"), 1)
+    );
+
+    // What comes while it is being paused waits, and has it go on.
+    stage.driver.hold("pause", true);
+    let port = WorkspaceStandstillHandle(stage.daemon.shared.clone());
+    let session = stage.session;
+    let halting = tokio::spawn(async move { port.halt(session, workspace, false).await });
+    stage.until(|| asked(&stage, "pause") == 2).await;
+    let used = stage.send("exec", command(&id), |_| {}).unwrap();
+    stage.driver.hold("pause", false);
+    halting.await.unwrap().unwrap();
+    used.await.unwrap().unwrap();
+    assert_eq!(stage.commands().len(), 2);
+
+    standstill(&stage, &id, Some(false)).await.unwrap();
+    standstill(&stage, &id, None).await.unwrap();
+    standstill(&stage, &id, None).await.unwrap();
+    assert_eq!(
+        (stage.info(&id).await["state"].as_str(), asked(&stage, "resume")),
+        (Some("running"), 3)
+    );
+    standstill(&stage, &id, Some(true)).await.unwrap();
+    assert_eq!(stage.info(&id).await["state"], "parked");
+    stage.call("exec", command(&id)).await.unwrap();
+    // A pause that a person asked for ends by a person alone.
+    stage.call("workspace_pause", json!({ "workspace_id": id })).await.unwrap();
+    standstill(&stage, &id, Some(false)).await.unwrap();
+    standstill(&stage, &id, None).await.unwrap();
+    let refused = stage.call("exec", command(&id)).await.unwrap_err();
+    assert_eq!(refused.code, "workspace_state");
+}
+
+#[tokio::test]
+async fn a_standstill_outlives_the_daemon_and_ends_by_use_or_with_the_machine() {
+    let mut stage = Stage::open().await;
+    let id = stage.create("w").await;
+    standstill(&stage, &id, Some(false)).await.unwrap();
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "paused").await;
+    stage.call("exec", command(&id)).await.unwrap();
+    assert_eq!(asked(&stage, "resume"), 1);
+    standstill(&stage, &id, Some(false)).await.unwrap();
+    stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(stage.info(&id).await["state"], "stopped");
+    assert!(!stage.driver.is_running(&id));
+    stage.call("workspace_start", json!({ "workspace_id": id })).await.unwrap();
+    stage.call("exec", command(&id)).await.unwrap();
 }
