@@ -121,11 +121,13 @@ impl ExecutionMachines {
                     self.tools.remove(id, &caller, &workspace.to_string()).await?;
                 }
                 Some(Ok(Ends { ends_at })) => {
-                    kept.push(KeptWorkspace { workspace_id: workspace, ends_at });
                     let stop = json!({ "workspace_id": workspace });
                     // A lifetime ends a workspace that cannot be stopped now, too.
-                    let _stopped: Result<IgnoredAny, _> =
+                    let stopped: Result<IgnoredAny, _> =
                         self.tools.call(id, &caller, "workspace_stop", stop).await;
+                    let stopped = stopped.err().filter(|error| !error.is(codes::WORKSPACE_STATE));
+                    let not_stopped = stopped.map(Box::new);
+                    kept.push(KeptWorkspace { workspace_id: workspace, ends_at, not_stopped });
                 }
             }
         }

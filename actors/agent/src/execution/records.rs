@@ -240,6 +240,9 @@ pub(crate) struct KeptWorkspaces {
 pub(crate) struct KeptWorkspace {
     pub(crate) workspace_id: WorkspaceId,
     pub(crate) ends_at: Option<DateTime<Utc>>,
+    /// Why it was not stopped, and runs on until its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_stopped: Option<Box<ToolError>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
