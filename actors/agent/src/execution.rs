@@ -36,6 +36,7 @@ mod records;
 pub(crate) mod relatives;
 mod relayed;
 pub(crate) mod replay;
+pub(crate) mod standstill;
 pub(crate) mod state;
 mod step;
 mod stop;
@@ -191,6 +192,8 @@ impl Saga for ExecutionSaga {
             ExecutionStep::Open => self.open().await,
             ExecutionStep::Place => self.place().await,
             ExecutionStep::Read => self.read().await,
+            ExecutionStep::Halt => self.halt().await,
+            ExecutionStep::GoOn => self.go_on().await,
             ExecutionStep::Prompt => self.prompt().await,
             ExecutionStep::Program => self.program().await,
             ExecutionStep::Checkpoint => self.checkpoint().await,

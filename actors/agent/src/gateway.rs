@@ -365,8 +365,10 @@ impl Asker {
                     wait_for_budget(&self.records, &self.shared, shortage).await?;
                 }
             }
-            let goes_on =
-                |state: &ExecutionState| state.account.waiting().is_none() || state.end.is_some();
+            let goes_on = |state: &ExecutionState| {
+                let held = state.account.waiting().is_some() || state.standstill_due().is_some();
+                !held || state.end.is_some()
+            };
             // The handle keeps it open.
             let _always: bool = news.wait_for(|view| goes_on(&view.state)).await.is_ok();
         }

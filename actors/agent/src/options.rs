@@ -35,6 +35,10 @@ pub struct Options {
     /// Days that an execution waits for more budget before it fails.
     #[schemars(range(min = 1, max = 365))]
     pub wait_days: u32,
+    /// Seconds after which the machine of a chat that waits for its next message stands still, a virtual machine saved
+    /// to the disk; 0: never. It goes on with the next message, and when it is used.
+    #[schemars(range(max = 31_622_400))]
+    pub idle_secs: u64,
     /// Name of the agent that a chat of an editor is with, unless its user has one of the name.
     pub chat_agent: String,
     /// Seconds that an execution's workspace is kept after its end, stopped, before it is destroyed; 0: not at all.
@@ -59,6 +63,7 @@ impl Default for Options {
             budget: AgentBudgetBounds::default(),
             compaction: AgentCompactionOptions::default(),
             wait_days: 30,
+            idle_secs: 600,
             chat_agent: "assistant".to_owned(),
             keep_workspace_secs: 3_600,
             smtp: None,

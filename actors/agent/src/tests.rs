@@ -18,6 +18,7 @@ pub(crate) mod machines;
 mod programs;
 mod relatives;
 mod schedules;
+mod standstill;
 mod storm;
 mod talk;
 mod tasks;
@@ -29,6 +30,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_ports::{
     ChildSessions, Models, OutboundRequests, Places, WorkspaceFiles, WorkspaceForks,
+    WorkspaceStandstill,
 };
 use hivekeep_runtime::{
     Family, WaiterLimit,
@@ -102,6 +104,7 @@ impl Stage {
                 ports.offer::<dyn Places>(Arc::new(all_machines.clone()));
                 ports.offer::<dyn WorkspaceFiles>(Arc::new(all_machines.clone()));
                 ports.offer::<dyn WorkspaceForks>(Arc::new(all_machines.clone()));
+                ports.offer::<dyn WorkspaceStandstill>(Arc::new(all_machines.clone()));
                 ports.offer(Arc::new(bounds()));
                 ports.offer(WaiterLimit::new(64, 64));
                 offered.offer(ports);

@@ -68,6 +68,7 @@ pub(super) fn event(record: &Record) -> RunEvent {
         Record::Stopped { by, .. } => ("chat_stopped", json!({ "by": by })),
         Record::Judging { about, .. } => judging(about),
         Record::Fork { about, .. } => about.event(),
+        Record::Standstill { change, .. } => change.event(),
         Record::After { about, .. } => about.event(),
         Record::Ended { end: ExecutionEnd::Completed { output }, .. } => {
             ("execution_completed", json!({ "output": output }))

@@ -43,6 +43,7 @@ pub(crate) fn history(records: Vec<Record>) -> Vec<Record> {
             | Record::Acp { .. }
             | Record::ProgramEnded { .. }
             | Record::Judging { .. }
+            | Record::Standstill { .. }
             | Record::After { .. }
             | Record::Ended { .. }
             | Record::Cancelled { .. }

@@ -121,6 +121,9 @@ pub(crate) struct ExecutionLimits {
     pub(crate) turns: usize,
     /// Tokens of all turns, read and written.
     pub(crate) tokens: u64,
+    /// Seconds after which the machine of a chat that waits stands still; 0: never.
+    #[serde(default)]
+    pub(crate) idle_secs: u64,
 }
 
 /// Request of a caller.
@@ -336,6 +339,7 @@ fn limits(
         whole_ms: millis(whole.unwrap_or(WHOLE)),
         turns: options.max_turns,
         tokens: options.max_tokens,
+        idle_secs: options.idle_secs,
     }
 }
 

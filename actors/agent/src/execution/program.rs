@@ -17,7 +17,7 @@ use hivekeep_ports::{
     TaskResult, TaskText, TaskWindow, Tasks,
 };
 use hivekeep_runtime::{log::LogError, saga::SagaView};
-use tokio::time::Instant;
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     ExecutionSaga, ExecutionStep,
@@ -77,12 +77,13 @@ impl ExecutionSaga {
         let task_id = format!("{}-{iteration}", state.begun.id);
         let workspace = OnceLock::new();
         let run = ProgramRun { saga: self, state: &state, program, ports, task_id, workspace };
+        let calls = Mutex::new(());
         let working = async {
             tokio::select! {
                 biased;
-                ended = run.run() => Ok(ended.map_err(Some)),
+                ended = self.while_it_runs(&calls, run.run()) => Ok(ended?.map_err(Some)),
                 () = self.late() => Ok(Err(None)),
-                failed = self.make_calls() => Err(failed),
+                failed = self.make_calls(&calls) => Err(failed),
             }
         };
         let ran = self.handle.cancelled().run_until_cancelled(working).await;
@@ -146,12 +147,13 @@ impl ExecutionSaga {
     }
 
     /// Makes the calls of the program while it runs, as those of a model: counted, judged, and each recorded.
-    async fn make_calls(&self) -> LogError {
+    async fn make_calls(&self, in_use: &Mutex<()>) -> LogError {
         let mut news = self.handle.watch();
         loop {
             // The handle keeps it open.
             let calls = |view: &SagaView<Self>| !view.state.program_steps().is_empty();
             let _always: bool = news.wait_for(calls).await.is_ok();
+            let _in_use = in_use.lock().await;
             let steps = self.handle.view(|view| view.state.program_steps());
             let steps = steps.into_iter().map(async |step| match step {
                 ExecutionStep::Admit => self.admit().await,
@@ -202,6 +204,7 @@ impl ProgramRun<'_> {
             workspace: place,
             port: GATEWAY_PORT,
             connections: self.ports.connections.clone(),
+            records: self.saga.handle.clone(),
             http: self.ports.http.clone(),
             handler: gateway,
         };

@@ -14,6 +14,7 @@ use super::{
     forks::{ForkRecord, TurnKey},
     plan::ExecutionPlan,
     program_end::ProgramEnd,
+    standstill::StandstillChange,
     validation::RanCommand,
     verdicts::JudgingRecord,
 };
@@ -362,6 +363,11 @@ pub(crate) enum Record {
         about: Box<ForkRecord>,
         at: DateTime<Utc>,
     },
+    /// The machine is to stand still, does, or goes on.
+    Standstill {
+        change: StandstillChange,
+        at: DateTime<Utc>,
+    },
     /// Something about a job behind the output.
     After {
         about: Box<AfterRecord>,
@@ -418,6 +424,7 @@ impl Record {
             | Self::Stopped { at, .. }
             | Self::Judging { at, .. }
             | Self::Fork { at, .. }
+            | Self::Standstill { at, .. }
             | Self::After { at, .. }
             | Self::Ended { at, .. }
             | Self::Cancelled { at }

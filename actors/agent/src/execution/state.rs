@@ -39,12 +39,13 @@ pub(crate) use super::records::{
 pub(crate) use super::records::{Conclusion, KeptAnswer, RelayedTurn};
 pub(crate) use super::relayed::RelayedRequests;
 use super::{
-    account::{BudgetAmounts, BudgetKind, ExecutionAccount},
+    account::{AccountChange, BudgetAmounts, BudgetKind, ExecutionAccount},
     acp::AcpState,
     events,
     judging::JudgingState,
     plan::after::AfterPlan,
     program_end::ProgramEnd,
+    standstill::StandstillState,
     validation::ValidationPlan,
 };
 use crate::codes;
@@ -128,6 +129,8 @@ pub(crate) struct ExecutionState {
     pub(crate) end: Option<Arc<ExecutionEnd>>,
     pub(crate) ended_at: Option<DateTime<Utc>>,
     pub(crate) closed: bool,
+    /// Standstill of its machine.
+    pub(crate) still: StandstillState,
     pub(crate) account: Arc<ExecutionAccount>,
     pub(crate) forks: Arc<ForkState>,
     /// Time of the last record of its own.
@@ -299,6 +302,7 @@ impl ExecutionState {
                 Arc::make_mut(&mut self.judging).follow(about, *at)?;
             }
             Record::Fork { about, at } => self.follow_fork(about, *at)?,
+            Record::Standstill { change, .. } => self.still = change.next(),
             Record::After { about, .. } => Arc::make_mut(&mut self.after).follow(about),
             Record::Ended { end, at } if !over => {
                 (self.end, self.ended_at) = (Some(Arc::new(end.clone())), Some(*at));
@@ -319,6 +323,9 @@ impl ExecutionState {
             | Record::Cancelled { .. } => {}
             Record::Begun(_) | Record::Opened { .. } | Record::Closed { .. } => return None,
             Record::Account { change, at } => {
+                if matches!(change, AccountChange::BudgetReached(_)) && self.may_have_machine() {
+                    self.still = StandstillState::Wanted { saved: false };
+                }
                 Arc::make_mut(&mut self.account).follow(change, *at, over)?;
             }
         }
@@ -352,6 +359,7 @@ impl Sourced for ExecutionState {
                 end: None,
                 ended_at: None,
                 closed: false,
+                still: StandstillState::default(),
                 forks: Arc::default(),
             }),
             other => Err(other),
@@ -360,7 +368,11 @@ impl Sourced for ExecutionState {
 
     fn apply(&mut self, record: Record) -> Result<(), Record> {
         self.follow(&record).ok_or_else(|| record.clone())?;
-        let outside = matches!(&record, Record::Account { change, .. } if change.is_from_outside());
+        let outside = match &record {
+            Record::Account { change, .. } => change.is_from_outside(),
+            Record::Standstill { .. } => true,
+            _ => false,
+        };
         if !outside {
             self.last_at = record.at();
         }
@@ -402,13 +414,15 @@ impl RunState for ExecutionState {
         self.ended_at
     }
 
-    /// End of the time in which somebody may add to the budget.
+    /// End of the time in which somebody may add to the budget, or in which a chat's machine waits with it.
     fn wakes_at(&self) -> Option<DateTime<Utc>> {
-        self.account.waiting().filter(|_| self.end.is_none()).map(|wait| wait.until)
+        let waiting = self.account.waiting().filter(|_| self.end.is_none());
+        waiting.map_or_else(|| self.idle_at(), |wait| Some(wait.until))
     }
 
     fn woken(&self, now: DateTime<Utc>) -> Option<Record> {
-        let wait = self.account.waiting().filter(|_| self.end.is_none())?;
+        let waiting = self.account.waiting().filter(|_| self.end.is_none());
+        let Some(wait) = waiting else { return self.became_idle(now) };
         let error = || Box::new(wait.unanswered());
         let ended = |at| Record::Ended { end: ExecutionEnd::Failed { error: error() }, at };
         (wait.until <= now).then(|| ended(now))

@@ -9,6 +9,10 @@ pub(crate) enum ExecutionStep {
     Open,
     /// Makes the machine that the manifest asks for.
     Place,
+    /// Has the machine stand still.
+    Halt,
+    /// Lets the machine go on.
+    GoOn,
     /// Reads an item that the manifest names.
     Read,
     /// Begins an iteration.

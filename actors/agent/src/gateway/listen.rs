@@ -4,8 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{CallCx, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_ports::{ByteStream, GuestHttp, GuestHttpHandler, ProgramConnections};
+use hivekeep_runtime::saga::SagaHandle;
 use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
+
+use crate::execution::ExecutionSaga;
 
 /// Connections of one program at a time.
 const CONNECTIONS: usize = 16;
@@ -26,6 +29,7 @@ pub(crate) struct ProgramListener {
     pub(crate) workspace: WorkspaceId,
     pub(crate) port: u16,
     pub(crate) connections: Arc<dyn ProgramConnections>,
+    pub(crate) records: SagaHandle<ExecutionSaga>,
     pub(crate) http: Arc<dyn GuestHttp>,
     pub(crate) handler: Arc<dyn GuestHttpHandler>,
 }
@@ -64,7 +68,10 @@ impl ProgramListener {
 
     async fn accept(&self) -> Result<Box<dyn ByteStream>, ToolError> {
         let (mut pause, mut failing) = (PAUSE, None);
+        let mut news = self.records.watch();
         loop {
+            // A wait is a use, by which a machine that stands still would go on. The handle keeps it open.
+            let _runs: bool = news.wait_for(|view| !view.state.stands_still()).await.is_ok();
             let begun = Instant::now();
             let span = tracing::info_span!("gateway", workspace = %self.workspace);
             let cx = CallCx::internal(self.session, WAIT, CancellationToken::new(), span);

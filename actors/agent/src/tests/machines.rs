@@ -2,7 +2,7 @@
 //! behind the end, and their files.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -16,7 +16,7 @@ use hivekeep_kernel::{
 use hivekeep_ports::{
     ExecutionFileLinks, ExecutionFiles, FoundWorkspace, GuestOperation, InternalCall,
     OwnWorkspaces, OwnedSnapshot, PlaceWorkspace, Places, SizeBound, Tools, WorkspaceBounds,
-    WorkspaceFiles, WorkspaceForks, WorkspaceReadiness, own_workspace_name,
+    WorkspaceFiles, WorkspaceForks, WorkspaceReadiness, WorkspaceStandstill, own_workspace_name,
 };
 use hivekeep_runtime::log;
 use hivekeep_testkit::eventually;
@@ -45,6 +45,10 @@ struct MachinesState {
     denied: Option<&'static str>,
     /// Making a workspace fails.
     fails: bool,
+    /// Machines that stand still.
+    halted: BTreeSet<WorkspaceId>,
+    /// Machines cannot stand still.
+    restless: bool,
 }
 
 impl FakeMachines {
@@ -86,6 +90,23 @@ impl FakeMachines {
         lock(&self.0).workspaces.remove(&session);
     }
 
+    /// Has no machine stand still.
+    pub(super) fn be_restless(&self) {
+        lock(&self.0).restless = true;
+    }
+
+    /// Whether a machine stands still.
+    pub(super) fn is_halted(&self) -> bool {
+        !lock(&self.0).halted.is_empty()
+    }
+
+    /// Has machines stand still as a daemon left them that died.
+    pub(super) fn left_halted(&self) {
+        let mut state = lock(&self.0);
+        let all: Vec<_> = state.workspaces.values().map(|(id, _)| *id).collect();
+        state.halted.extend(all);
+    }
+
     fn write(&self, path: &str, content: impl Into<Vec<u8>>) {
         lock(&self.0).files.insert(path.to_owned(), content.into());
     }
@@ -117,6 +138,7 @@ impl FakeMachines {
             "workspace_stop" | "workspace_start" => {
                 let stops = tool == "workspace_stop";
                 let now = if stops { WorkspaceReadiness::Off } else { WorkspaceReadiness::Ready };
+                state.halted.clear();
                 state.workspaces.get_mut(&session).expect("it is there").1 = now;
                 json!({})
             }
@@ -230,6 +252,29 @@ impl WorkspaceFiles for FakeMachines {
     }
 }
 
+#[async_trait]
+impl WorkspaceStandstill for FakeMachines {
+    async fn halt(&self, owner: SessionId, id: WorkspaceId, saved: bool) -> Result<(), ToolError> {
+        let mut state = lock(&self.0);
+        assert_eq!(state.workspaces.get(&owner).map(|(own, _)| *own), Some(id));
+        state.calls.push(("halt".to_owned(), json!(saved)));
+        match state.restless {
+            true => Err(ToolError::new(Layer::Machine, codes::INTERNAL, "it has no cgroup")),
+            false => {
+                state.halted.insert(id);
+                Ok(())
+            }
+        }
+    }
+
+    async fn go_on(&self, _: SessionId, id: WorkspaceId) -> Result<(), ToolError> {
+        let mut state = lock(&self.0);
+        state.calls.push(("go_on".to_owned(), json!(id)));
+        state.halted.remove(&id);
+        Ok(())
+    }
+}
+
 /// Bounds of the fake.
 pub(crate) fn bounds() -> WorkspaceBounds {
     let bound = |least, default, most| SizeBound { least, default, most };
@@ -256,7 +301,7 @@ impl WorkspaceForks for FakeMachines {
     }
 }
 
-const MACHINE: &str = "  env: { LOG: debug }\n  security:\n    network: { mode: deny, allowlist: [example.org] }\n    \
+pub(super) const MACHINE: &str = "  env: { LOG: debug }\n  security:\n    network: { mode: deny, allowlist: [example.org] }\n    \
     filesystem: { read: [/workspace], write: [/workspace] }\n    resources: { cpu: 500, memory: 100M, disk: 3Gi }\n";
 
 impl Stage {

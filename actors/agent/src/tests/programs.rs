@@ -27,7 +27,7 @@ fn exited(exit_code: i32) -> TaskOutcome {
 
 impl Stage {
     /// A stage with an agent `coder` that is codex, and an execution of it that has begun.
-    async fn with_program(spec: &str) -> (Self, String) {
+    pub(super) async fn with_program(spec: &str) -> (Self, String) {
         let tools = ["fs.read", "fs.write", "hold", "cmd.run"].map(str::to_owned);
         let stage = Self::new(tools).await;
         stage.models.answer(|_| says("", &[]));
@@ -47,7 +47,7 @@ impl Stage {
     }
 
     /// Status and body of the answer to a request of the program.
-    async fn asks(&self, text: &str) -> (u16, Result<String, String>) {
+    pub(super) async fn asks(&self, text: &str) -> (u16, Result<String, String>) {
         whole(self.machine.sends(PATH, &body(text)).await).await
     }
 

@@ -34,11 +34,14 @@ impl ExecutionState {
         if self.context_to_read().is_some() {
             return vec![ExecutionStep::Read];
         }
-        if self.forks.rewinding().is_some() {
-            return vec![ExecutionStep::Rewind];
-        }
         if self.runs_program() {
             return vec![ExecutionStep::Program];
+        }
+        if let Some(step) = self.standstill_due() {
+            return vec![step];
+        }
+        if self.forks.rewinding().is_some() {
+            return vec![ExecutionStep::Rewind];
         }
         if self.account.waiting().is_some() {
             return Vec::new();
