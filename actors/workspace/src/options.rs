@@ -90,7 +90,7 @@ impl Default for Options {
             max_memory_mb: 8192,
             max_disk_gb: 100,
             max_workspaces: 50,
-            max_snapshots_per_workspace: 20,
+            max_snapshots_per_workspace: 40,
             max_parallel_forks: 10,
             max_parallel_wakes: 4,
             park_after_idle_secs: 0,
