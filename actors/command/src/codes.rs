@@ -18,11 +18,6 @@ hivekeep_kernel::codes! {
         cause: "It has operators, redirections, patterns or expansions, and `command.shell` is off.",
         next: "Give one program in `command` and its arguments in `args`, or have `command.shell` set.",
     }
-    /// The command did not end within its time.
-    COMMAND_TIMED_OUT = "command_timed_out" {
-        cause: "It waits for something or takes longer than its limit; it was killed with all that it started.",
-        next: "Give a larger `timeout_secs`, or start it with `process_start`.",
-    }
     /// The workspace has no code interpreter.
     NO_INTERPRETER = "no_interpreter" {
         cause: "Its image was made without one.",

@@ -201,7 +201,7 @@ impl CommandService {
 
     /// Line of a call in its place, judged.
     async fn line(&self, cx: &CallCx, input: &CmdRun) -> CommandResult<CallLine> {
-        let script = self.script(cx, &input.command, input.script_version)?;
+        let script = self.script(cx, &input.command, input.script_version)?.filter(|_| !cx.again());
         let (command, cwd) = (input.command.clone(), input.cwd.as_deref());
         let args = input.args.clone().map(|args| args.into_iter().map(|arg| arg.0).collect());
         if input.entrypoint {

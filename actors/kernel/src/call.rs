@@ -51,7 +51,7 @@ pub enum Door {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EffectKey {
     /// Name of the call, the same for each attempt at it: letters, digits and `_./-`.
-    pub key: Arc<str>,
+    pub key: String,
     /// True where an attempt before this one may have begun: nothing is begun, and the result of that one is given,
     /// or `effect_unknown`.
     pub again: bool,
@@ -90,7 +90,7 @@ pub struct CallCx {
     /// Person at the caller's own client, if it can ask one.
     pub client: Option<Arc<dyn ClientPrompt>>,
     /// Key under which the call has its effect once; only of a tool that is declared so.
-    pub effect: Option<EffectKey>,
+    pub effect: Option<Arc<EffectKey>>,
     /// Tracing span of the call; work done for the call enters it.
     pub span: tracing::Span,
 }
@@ -98,9 +98,14 @@ pub struct CallCx {
 impl CallCx {
     /// The same for a further command of the call, whose result has a name of its own.
     pub fn further(&self, name: &str) -> Self {
-        let effect = self.effect.clone();
-        let named = |it: EffectKey| EffectKey { key: format!("{}/{name}", it.key).into(), ..it };
-        Self { effect: effect.map(named), ..self.clone() }
+        let named =
+            |it: &Arc<EffectKey>| EffectKey { key: format!("{}/{name}", it.key), again: it.again };
+        Self { effect: self.effect.as_ref().map(named).map(Arc::new), ..self.clone() }
+    }
+
+    /// True for a call that may have been begun before, and begins nothing.
+    pub fn again(&self) -> bool {
+        self.effect.as_ref().is_some_and(|effect| effect.again)
     }
 
     /// Context of work that goes on without a call, on a session's behalf.

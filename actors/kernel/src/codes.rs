@@ -23,7 +23,7 @@ crate::codes! {
     }
     /// The daemon ended during an earlier attempt at the call, and nobody knows what came of that.
     EFFECT_UNKNOWN = "effect_unknown" {
-        cause: "The machine that ran it is gone or was restarted, keeps its result no longer, or the tool keeps none.",
+        cause: "The machine is gone or was restarted, never began it or keeps its result no longer, or the tool keeps none.",
         next: "Look what took effect, then make the call anew if it is still wanted.",
     }
     /// The daemon is being stopped and begins nothing new.
@@ -140,6 +140,16 @@ crate::codes! {
     CANNOT_START = "cannot_start" {
         cause: "The program does not exist or is not executable, or the working directory does not exist.",
         next: "Check the program's name and `workdir`.",
+    }
+    /// The command ran into its time limit; its processes were killed.
+    EXEC_TIMED_OUT = "exec_timed_out" {
+        cause: "It takes longer than `timeout_secs`, or waits for input.",
+        next: "Give a larger `timeout_secs`, or start it with `exec_background`.",
+    }
+    /// The command did not end within its time.
+    COMMAND_TIMED_OUT = "command_timed_out" {
+        cause: "It waits for something or takes longer than its limit; it was killed with all that it started.",
+        next: "Give a larger `timeout_secs`, or start it with `process_start`.",
     }
     /// The guest knows no task of this id.
     UNKNOWN_TASK = "unknown_task" {

@@ -38,6 +38,7 @@ const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolS
         result_budget_bytes: 1,
         weight: |_| 1,
         told_by: None,
+        keyed: false,
         content: hivekeep_kernel::tool::plain_result,
     }
 }

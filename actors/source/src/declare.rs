@@ -134,6 +134,7 @@ impl Declarations {
             result_budget_bytes: options.max_result_kb * 1024,
             weight: tool::one_token,
             told_by: None,
+            keyed: false,
             content: hivekeep_kernel::tool::plain_result,
         }));
         known.insert(key, spec);

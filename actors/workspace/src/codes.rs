@@ -86,11 +86,6 @@ hivekeep_kernel::codes! {
         cause: "It was given away already, or does not run.",
         next: "Nothing: the daemon takes another one.",
     }
-    /// The command ran into its time limit; its processes were killed.
-    EXEC_TIMED_OUT = "exec_timed_out" {
-        cause: "It takes longer than `timeout_secs`, or waits for input.",
-        next: "Give a larger `timeout_secs`, or start it with `exec_background`.",
-    }
     /// The host's side of a transfer is outside of the transfer directory.
     OUTSIDE_TRANSFER_DIR = "outside_transfer_dir" {
         cause: "`host_path` is absolute, contains `..` or leads through a link.",

@@ -13,6 +13,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, tools};
 use hivekeep_link::{CallTerms, ExecOutput, Link};
 use hivekeep_protocol::{Argv, Exit, RunCommand, Stream};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use self::{
     api::{EnvSet, Exec, ExecBackground, ExecResult, JobAction, JobView, SetEnv},
@@ -57,9 +58,7 @@ fn on_exec_background(
         JobAction::Poll { job_id, stdout_from, stderr_from } => {
             jobs::job_poll(state, cx, job_id, stdout_from.unwrap_or(0), stderr_from.unwrap_or(0))
         }
-        JobAction::Kill { .. } if jobs::begun_before(cx) => {
-            Err(ToolError::effect_unknown(Layer::Actor))
-        }
+        JobAction::Kill { .. } if cx.again() => Err(ToolError::effect_unknown(Layer::Actor)),
         JobAction::Kill { job_id, signal } => {
             jobs::job_kill(state, cx, job_id, signal.unwrap_or(9))
         }
@@ -84,12 +83,12 @@ pub(crate) fn exec(
         timeout_ms: input.timeout_secs * 1000,
         max_output_bytes: input.max_output_bytes,
     };
-    let cx = cx.clone();
+    let (cx, closing) = (cx.clone(), state.handle.shared.daemon.closing.clone());
     Ok(Reply::later(async move {
         let link = link.await?;
         let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
         let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
-        if let Some(output) = once(&cx, &link, &request, false, &wait).await? {
+        if let Some(output) = once(&cx, &link, &request, false, &wait, &closing).await? {
             return finish(output, limit);
         }
         let output =
@@ -109,9 +108,10 @@ pub(crate) async fn once(
     request: &RunCommand,
     tail: bool,
     wait: &CallTerms,
+    closing: &CancellationToken,
 ) -> Result<Option<ExecOutput>, ToolError> {
     let Some(effect) = &cx.effect else { return Ok(None) };
-    let ran = link.exec_once(effect, request.clone(), tail, wait.clone()).await;
+    let ran = link.exec_once(effect, request.clone(), tail, wait.clone(), closing).await;
     ran.map_err(hivekeep_link::link_error)
 }
 

@@ -1,6 +1,6 @@
 //! Commands of an execution whose daemon dies: the guest that ran one is asked what came of it.
 
-use hivekeep_kernel::ExecutionId;
+use hivekeep_kernel::{ExecutionId, Layer, ToolError};
 use hivekeep_ports::{ModelAnswer, ModelMessage, ModelRequest};
 use hivekeep_runtime::log;
 use hivekeep_testkit::eventually;
@@ -79,6 +79,12 @@ async fn a_command_has_its_effect_once_at_each_record() {
         let session = opened(&records[..kept]);
         again.children.adopt(again.rig.session, &id, session, &TOOLS);
         // What the daemon had done that died.
+        let refusals = [
+            ToolError::effect_unknown(Layer::Guest),
+            ToolError::foreign(Layer::Policy, "denied", "it is denied now"),
+            ToolError::foreign(Layer::Guest, "guest_disk_full", "the script does not fit"),
+        ];
+        again.children.refuse_again(refusals[kept % 3].clone());
         let begun = done + usize::from(doubtful.is_some() && knows);
         again.children.effects().extend(keys[..begun].iter().cloned().map(|key| (key, 1)));
         again.rig = again.rig.crashed().await;

@@ -162,6 +162,8 @@ struct ChildrenState {
     calls: Mutex<Vec<(String, Value)>>,
     /// Keys under which `cmd.run` began, each with how often: what a guest knows.
     effects: Mutex<BTreeMap<String, usize>>,
+    /// Error of a call that is made again and that no guest knows.
+    refusal: Mutex<Option<ToolError>>,
     /// Pages and files to read, by address or path.
     material: Mutex<BTreeMap<String, String>>,
     /// Waits of `hold` end when it is told.
@@ -235,6 +237,11 @@ impl FakeChildren {
     }
 
     /// Keys under which `cmd.run` began, each with how often.
+    /// Sets the error of calls that are made again and that no guest knows.
+    pub(super) fn refuse_again(&self, refusal: ToolError) {
+        *lock(&self.0.refusal) = Some(refusal);
+    }
+
     pub(super) fn effects(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
         lock(&self.0.effects)
     }
@@ -297,14 +304,17 @@ impl ChildSessions for FakeChildren {
         let ChildCall { tool, args, cancel, effect, .. } = call;
         if let Some(EffectKey { key, again }) = effect {
             let mut effects = lock(&self.0.effects);
-            let began = effects.contains_key(&*key);
+            let began = effects.contains_key(&key);
             match tool.as_str() {
                 "cmd.run" if again && began => {
                     let value = json!({ "exit_code": 0, "stdout": "from the guest", "stderr": "" });
                     return Ok(ChildAnswer { value, from_source: false });
                 }
-                _ if again => return Err(ToolError::effect_unknown(Layer::Guest)),
-                "cmd.run" => *effects.entry(key.to_string()).or_default() += 1,
+                _ if again => {
+                    let refusal = lock(&self.0.refusal).clone();
+                    return Err(refusal.unwrap_or_else(|| ToolError::effect_unknown(Layer::Guest)));
+                }
+                "cmd.run" => *effects.entry(key).or_default() += 1,
                 _ => {}
             }
         }

@@ -165,7 +165,7 @@ pub(super) async fn deliver(
         reserved: order.reserved,
         trace: order.trace,
         client: order.client,
-        effect: order.effect.filter(|_| spec.keyed),
+        effect: order.effect.filter(|_| spec.keyed).map(Arc::new),
         span,
     };
     let (caller, mut answer) = oneshot::channel();

@@ -133,7 +133,11 @@ async fn events_are_read_on_as_they_come_from_any_place_without_a_gap() {
     assert_eq!(all, page.events);
     assert_eq!(behind, page.events[4..]);
     for from in 0..=all.len() {
-        assert_eq!(follow(from as u64).await, page.events[from..], "behind {from}, when it is over");
+        assert_eq!(
+            follow(from as u64).await,
+            page.events[from..],
+            "behind {from}, when it is over"
+        );
     }
     assert!(follow(99).await.is_empty());
     let mut of_another = RunCursor::default();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use hivekeep_protocol::{Frame, FrameKind, GuestEvent, encode};
+use hivekeep_protocol::{Frame, FrameKind, GuestError, GuestEvent, encode};
 use tokio_util::sync::CancellationToken;
 
 use crate::contain::Contain;
@@ -69,6 +69,17 @@ impl Agent {
     /// Tasks that were assigned to this guest.
     pub fn tasks(&self) -> &GuestTasks {
         &self.tasks
+    }
+
+    /// Makes this the daemon of a machine that was begun from memory: its own of a snapshot, whose commands may have
+    /// ended since, or another machine's.
+    ///
+    /// # Errors
+    /// When the tasks of another machine could not be put aside.
+    pub fn become_of(&self, machine_id: &str) -> Result<(), GuestError> {
+        self.tasks.become_of(machine_id)?;
+        self.runs.abandon();
+        Ok(())
     }
 
     /// A shutdown was ordered.

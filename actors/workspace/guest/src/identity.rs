@@ -54,9 +54,7 @@ pub fn reidentify(cx: &RequestContext, asked: Reidentify) -> Result<Reidentified
     name_in_hosts(Path::new(HOSTS), &asked.hostname).map_err(failed(HOSTS))?;
     set_machine_id(&asked.machine_id).map_err(failed(MACHINE_ID))?;
     let entropy_bytes = sys::add_entropy(&asked.entropy).map_err(failed("the random generator"))?;
-    if cx.agent.tasks.become_of(&asked.machine_id)? {
-        cx.agent.runs.abandon();
-    }
+    cx.agent.become_of(&asked.machine_id)?;
     let Reidentify { token_hash, instance_id, .. } = asked;
     let persona = &cx.agent.persona;
     persona

@@ -76,11 +76,13 @@ pub(super) struct OpenCall {
     window: u32,
     /// True when there is nothing left to cancel.
     ended: bool,
+    /// Once it fires, the work of a call that is given up goes on in the guest.
+    pub(super) spared: Option<CancellationToken>,
 }
 
 impl OpenCall {
     pub(super) fn new(core: Arc<Core>, call: Arc<Call>, window: u32) -> Self {
-        Self { core, call, consumed: 0, window, ended: false }
+        Self { core, call, consumed: 0, window, ended: false, spared: None }
     }
 
     pub(super) fn call(&self) -> &Call {
@@ -143,9 +145,10 @@ impl OpenCall {
         stop: Stop,
         mut look: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T, LinkError> {
-        self.core.outbox.cancel(self.call.id);
-        // The outcome is read from the inbox.
-        let _ = timeout(self.core.options.cancel_grace(), self.answered()).await;
+        if self.cancel_in_guest() {
+            // The outcome is read from the inbox.
+            let _ = timeout(self.core.options.cancel_grace(), self.answered()).await;
+        }
         let was_cancelled =
             |reply: &Reply| reply.as_ref().is_err_and(|error| error.code == GuestCode::Cancelled);
         let confirmed = self.call.inbox().reply().map(was_cancelled);
@@ -161,6 +164,15 @@ impl OpenCall {
             Some(_) => Ending::Confirmed,
             None => Ending::Unconfirmed,
         }))
+    }
+
+    /// Has the guest end the call, unless it is spared; true if it is to end.
+    fn cancel_in_guest(&self) -> bool {
+        let spared = self.spared.as_ref().is_some_and(CancellationToken::is_cancelled);
+        if !spared {
+            self.core.outbox.cancel(self.call.id);
+        }
+        !spared
     }
 
     /// Ends the call because the caller cannot continue, and waits until the guest has closed it:
@@ -228,7 +240,7 @@ impl OpenCall {
 impl Drop for OpenCall {
     fn drop(&mut self) {
         if !self.ended && self.core.calls.abandon(&self.call) {
-            self.core.outbox.cancel(self.call.id);
+            self.cancel_in_guest();
         }
     }
 }

@@ -6,6 +6,8 @@ use hivekeep_protocol::{
     RunOnce, Stream, ToGuest, limits::KEPT_STREAM_BYTES,
 };
 
+use tokio_util::sync::CancellationToken;
+
 use crate::Link;
 use crate::call::CallTerms;
 use crate::calls::Slot;
@@ -69,7 +71,7 @@ impl Link {
         on_output: impl FnMut(Stream, &[u8]) + Send,
     ) -> Result<ExecOutput, LinkError> {
         let most = request.max_output_bytes;
-        let (done, stdout, stderr) = self.collect(request, most, wait, on_output).await?;
+        let (done, stdout, stderr) = self.collect(request, most, wait, None, on_output).await?;
         Ok(output(done, stdout, stderr))
     }
 
@@ -83,14 +85,15 @@ impl Link {
         wait: CallTerms,
     ) -> Result<(ExecOutput, AuthenticationRecord), LinkError> {
         let most = request.exec.max_output_bytes;
-        let (told, stdout, stderr) = self.collect(request, most, wait, |_, _| {}).await?;
+        let (told, stdout, stderr) = self.collect(request, most, wait, None, |_, _| {}).await?;
         let ExecAsked { done, answered, unanswered, rejected } = told;
         let asked = AuthenticationRecord { answered: answered > 0, unanswered, rejected };
         Ok((output(done, stdout, stderr), asked))
     }
 
-    /// Runs a command under a key, once, or asks what came of an attempt before this one; `None` from a guest of an
-    /// older daemon, which has not run it.
+    /// Runs a command under a key, once, or asks what came of an attempt before this one. When it is given up it ends,
+    /// unless `closing` has fired. `None` if the guest keeps no results, or runs as many under keys as it may, and has
+    /// not run it.
     ///
     /// # Errors
     /// See [`Link::ask`]; `UnknownRun` of the guest where nothing is known of the attempt before.
@@ -100,16 +103,22 @@ impl Link {
         request: RunCommand,
         tail: bool,
         wait: CallTerms,
+        closing: &CancellationToken,
     ) -> Result<Option<ExecOutput>, LinkError> {
         let most = request.max_output_bytes.min(KEPT_STREAM_BYTES as u64);
         let command = (!effect.again).then_some(request);
-        let request = RunOnce { key: effect.key.as_ref().to_owned(), command, tail };
-        match self.collect(request, most, wait, |_, _| {}).await {
+        let request = RunOnce { key: effect.key.clone(), command, tail };
+        let spared = Some(closing.clone());
+        match self.collect(request, most, wait, spared, |_, _| {}).await {
             Ok((done, stdout, stderr)) => Ok(Some(output(done, stdout, stderr))),
             Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported => {
                 let why = "the guest of an older daemon keeps no results";
                 let unknown = GuestError::new(GuestCode::UnknownRun, why);
                 if effect.again { Err(LinkError::Guest(unknown)) } else { Ok(None) }
+            }
+            // Begun without a key it ends with its connection.
+            Err(LinkError::Guest(error)) if error.code == GuestCode::Busy && !effect.again => {
+                Ok(None)
             }
             Err(error) => Err(error),
         }
@@ -121,6 +130,7 @@ impl Link {
         request: R,
         most: u64,
         wait: CallTerms,
+        spared: Option<CancellationToken>,
         mut on_output: impl FnMut(Stream, &[u8]) + Send,
     ) -> Result<(R::Reply, CapturedOutput, CapturedOutput), LinkError> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -128,6 +138,7 @@ impl Link {
         let core = self.core();
         let mut call =
             core.open(request.into_wire(), Exchange::Output, Slot::Ordinary, &wait).await?;
+        call.spared = spared;
         // Both streams are kept whole: credit for all of them costs no more memory.
         call.widen(u32::try_from(most.saturating_mul(2)).unwrap_or(MAX_WINDOW).min(MAX_WINDOW));
         loop {

@@ -101,7 +101,7 @@ pub const KEYED_RUNS_AT_ONCE: usize = 16;
 /// Maximum number of ended commands whose results are kept under their keys.
 pub const KEPT_RUNS: usize = 64;
 
-/// Maximum size of the output of all of them.
+/// Maximum size of the output of all of them. Those that run may hold as much again, each with both its streams.
 pub const KEPT_RUNS_BYTES: usize = 16 * 1024 * 1024;
 
 /// Maximum size of each stream of a command under a key.

@@ -1,6 +1,6 @@
 //! Background jobs: started, read, signalled; each followed by an actor.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{CallCx, EffectKey, Fault, JobId, Layer, Reply, ToolError, fault_point};
 use hivekeep_link::{CallTerms, Link, LinkError, link_error};
@@ -43,16 +43,16 @@ pub(super) fn job_start(
     env: BTreeMap<String, String>,
 ) -> Result<Reply<JobView>, ToolError> {
     let link = state.guest(cx)?;
-    // Checked here too, as each job is an actor and the guest may not keep to its own limit.
-    has_room_for_a_job(&state.ledger)?;
     let job = job_id(cx);
-    if begun_before(cx) {
+    if cx.again() {
         let cx = cx.clone();
         return Ok(Reply::later(async move {
             ask_for(&link.await?, job, link_state::wait(&cx)).await?;
             Ok(started(job))
         }));
     }
+    // Checked here too, as each job is an actor and the guest may not keep to its own limit.
+    has_room_for_a_job(&state.ledger)?;
     let request = JobStart {
         job_id: job.to_string(),
         argv: as_user(&state.ledger, user, Argv::Shell(command.clone()))?,
@@ -87,16 +87,11 @@ fn started(job: JobId) -> JobView {
 
 /// Id of the job that a call starts: of a call with a key always the same.
 pub(super) fn job_id(cx: &CallCx) -> JobId {
-    let keyed = |effect: &EffectKey| {
+    let keyed = |effect: &Arc<EffectKey>| {
         let hash = blake3::hash(effect.key.as_bytes()).to_hex();
         format!("{}_{}", JobId::PREFIX, &hash[..32]).parse().ok()
     };
     cx.effect.as_ref().and_then(keyed).unwrap_or_else(JobId::new)
-}
-
-/// True for a call that may have been begun before and begins nothing.
-pub(super) fn begun_before(cx: &CallCx) -> bool {
-    cx.effect.as_ref().is_some_and(|effect| effect.again)
 }
 
 /// Asks the guest for a job that a call may have started before.

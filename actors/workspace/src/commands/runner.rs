@@ -111,11 +111,12 @@ impl CommandRunner for CommandsHandle {
         let limit = Duration::from_secs(limits.timeout_secs) + ANSWER_MARGIN;
         let deadline = (Instant::now() + limit).min(cx.deadline);
         let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
-        let output = match once(cx, &link, &request, limits.tail, &wait).await? {
-            Some(output) => output,
-            None if limits.tail => return last(cx, &link, request, wait).await,
-            None => link.exec(request, wait, teller(cx)).await.map_err(link_error)?,
-        };
+        let output =
+            match once(cx, &link, &request, limits.tail, &wait, &self.0.daemon.closing).await? {
+                Some(output) => output,
+                None if limits.tail => return last(cx, &link, request, wait).await,
+                None => link.exec(request, wait, teller(cx)).await.map_err(link_error)?,
+            };
         let stream = |part: hivekeep_link::CapturedOutput| CommandStream {
             bytes: part.bytes,
             total_bytes: part.total_bytes,

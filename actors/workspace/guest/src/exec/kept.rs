@@ -38,7 +38,7 @@ impl KeyedRuns {
         lock(&self.0)
     }
 
-    /// Kills what runs and forgets all, in a machine that has become another one.
+    /// Kills what runs and forgets all, in a machine that was begun from memory.
     pub(crate) fn abandon(&self) {
         self.lock().drain().for_each(|(_, run)| run.stop.cancel());
     }

@@ -42,7 +42,10 @@ fn find_or_start(agent: &Arc<Agent>, asked: RunOnce) -> Result<Arc<KeyedRun>, Gu
     let RunOnce { key, command, tail } = asked;
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte);
     if !(1..=limits::MAX_RUN_KEY_BYTES).contains(&key.len()) || !key.bytes().all(legal) {
-        return Err(GuestError::new(GuestCode::Invalid, "the key is not valid"));
+        return Err(GuestError::new(
+            GuestCode::Invalid,
+            "the key is not 1 to 128 letters, digits or `_./-`",
+        ));
     }
     let mut runs = agent.runs.lock();
     forget(&mut runs);
@@ -55,13 +58,16 @@ fn find_or_start(agent: &Arc<Agent>, asked: RunOnce) -> Result<Arc<KeyedRun>, Gu
     let asked = asked.map_err(|error| GuestError::new(GuestCode::TooLarge, error.to_string()))?;
     let asked = blake3::hash(&asked);
     if let Some(known) = known {
-        let why = "the key is of another command";
+        let why = "another command was run under the key; give each its own";
         let same = known.asked == asked;
         return same.then_some(known).ok_or_else(|| GuestError::new(GuestCode::JobConflict, why));
     }
     let most = limits::KEYED_RUNS_AT_ONCE;
     if runs.values().filter(|run| run.end().is_none()).count() >= most {
-        return Err(GuestError::new(GuestCode::Busy, format!("{most} commands under keys run")));
+        return Err(GuestError::new(
+            GuestCode::Busy,
+            format!("{most} commands under keys run; wait for one to end"),
+        ));
     }
     let run = Arc::new(KeyedRun::new(asked, &command, tail));
     runs.insert(key, run.clone());

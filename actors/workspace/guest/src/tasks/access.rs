@@ -78,14 +78,14 @@ impl GuestTasks {
     ///
     /// # Errors
     /// When they could not be put aside; then they are this machine's still.
-    pub fn become_of(&self, machine_id: &str) -> Result<bool, GuestError> {
+    pub fn become_of(&self, machine_id: &str) -> Result<(), GuestError> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(runs) = queue.runs_of_another(machine_id) else { return Ok(false) };
+        let Some(runs) = queue.runs_of_another(machine_id) else { return Ok(()) };
         self.generation.fetch_add(1, Ordering::SeqCst);
         for job in runs.iter().filter(|job| job.path().exists()) {
             self.kill(job);
         }
-        queue.become_of(machine_id).map(|()| true)
+        queue.become_of(machine_id)
     }
 
     /// Kills what runs of a task. Blocking, for at most half a second.

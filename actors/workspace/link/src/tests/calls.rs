@@ -1,4 +1,5 @@
 use futures::future::join_all;
+use hivekeep_kernel::EffectKey;
 use hivekeep_protocol::{
     FileStat, GuestCode, GuestError, JobList, JobPoll, JobWait, Ping, limits::MAX_PAYLOAD_BYTES,
 };
@@ -8,7 +9,7 @@ use crate::{Ending, LinkDown, fake::obliging};
 
 fn stalling(request: &ToGuest) -> RequestBehaviour {
     match request {
-        ToGuest::JobList(_) | ToGuest::JobWait(_) => RequestBehaviour::Stall,
+        ToGuest::JobList(_) | ToGuest::JobWait(_) | ToGuest::RunOnce(_) => RequestBehaviour::Stall,
         ToGuest::FileStat(_) => RequestBehaviour::Ignore,
         other => obliging(other),
     }
@@ -54,6 +55,43 @@ async fn a_wait_that_is_over_sends_nothing() {
     assert!(matches!(outcome, Err(LinkError::Cancelled(Ending::NotSent))), "{outcome:?}");
     link.ping(wait()).await.unwrap();
     assert!(matches!(seen.recv().await, Some(Observation::Request(_, ToGuest::Ping(_)))));
+}
+
+#[tokio::test]
+async fn a_command_under_a_key_that_is_given_up_goes_on_when_the_daemon_closes_and_only_then() {
+    let (link, mut seen) = link_to(stalling).await;
+    let (effect, closing) = (EffectKey { key: "k".into(), again: false }, CancellationToken::new());
+    for closes in [false, true] {
+        for cancels in [false, true] {
+            let terms = wait();
+            let cancel = terms.cancel.clone();
+            let mut once = Box::pin(link.exec_once(&effect, shell("x", 1), false, terms, &closing));
+            tokio::select! {
+                outcome = &mut once => panic!("{outcome:?}"),
+                begun = seen.recv() => {
+                    assert!(matches!(begun, Some(Observation::Request(_, ToGuest::RunOnce(_)))));
+                }
+            }
+            if closes {
+                closing.cancel();
+            }
+            if cancels {
+                cancel.cancel();
+                assert!(matches!(once.await, Err(LinkError::Cancelled(_))));
+            } else {
+                drop(once);
+            }
+            link.ping(wait()).await.unwrap();
+            let mut is_told = false;
+            while let Some(told) = seen.recv().await {
+                is_told |= matches!(told, Observation::Cancel(_));
+                if matches!(told, Observation::Request(_, ToGuest::Ping(_))) {
+                    break;
+                }
+            }
+            assert_eq!(is_told, !closes, "dropped: {}", !cancels);
+        }
+    }
 }
 
 #[tokio::test]

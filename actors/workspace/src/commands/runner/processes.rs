@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::{
     commands::{
-        jobs::{ask_for, begun_before, has_room_for_a_job, job_id},
+        jobs::{ask_for, has_room_for_a_job, job_id},
         runner::CommandsHandle,
         user::as_user,
     },
@@ -95,23 +95,26 @@ impl CommandsHandle {
         let workspace = self.workspace(workspace)?;
         let env = self.environment(cx, workspace.id, &process.command)?;
         let link = self.enter(cx, &workspace).await?;
-        has_room_for_a_job(&self.ledger(workspace.id)?)?;
         let (job, command) = (job_id(cx), process.command);
-        if begun_before(cx) {
+        let mut started_unix_ms = Utc::now().timestamp_millis().try_into().unwrap_or(0);
+        if cx.again() {
             let found = self.find(cx, job).map_err(|_| ToolError::effect_unknown(Layer::Actor))?;
             if found.entry.pid != 0 {
-                return Ok(found.shown(None));
+                return Ok(PlaceProcess { state: ProcessState::Running, ..found.shown(None) });
             }
             // Its start was not recorded. The guest gives its process id when it is asked to start it again.
             let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
             ask_for(&link, job, wait).await?;
+            started_unix_ms = found.entry.started_unix_ms;
+        } else {
+            has_room_for_a_job(&self.ledger(workspace.id)?)?;
         }
         let entry = ProcessEntry {
             argv: command.argv.clone(),
             workdir: command.workdir.clone(),
             place: process.place,
             terminal: process.terminal.is_some(),
-            started_unix_ms: Utc::now().timestamp_millis().try_into().unwrap_or(0),
+            started_unix_ms,
             pid: 0,
             end: None,
         };
@@ -133,7 +136,14 @@ impl CommandsHandle {
         // The start is not cancelled midway when the caller gives up.
         let starting =
             tokio::spawn(Starting { workspace, link, wait, job, entry, request }.run(self.clone()));
-        starting.await.map_err(|panic| ToolError::internal(format!("a process: {panic}")))?
+        let started = starting.await;
+        let started =
+            started.map_err(|panic| ToolError::internal(format!("a process: {panic}")))??;
+        match cx.again() && started.pid == 0 {
+            // The guest noted it and was cut off before it began it.
+            true => Err(ToolError::effect_unknown(Layer::Guest)),
+            false => Ok(started),
+        }
     }
 
     pub(super) async fn list_processes(&self, cx: &CallCx) -> Vec<PlaceProcess> {

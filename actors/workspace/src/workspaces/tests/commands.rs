@@ -18,7 +18,7 @@ use hivekeep_protocol::{
     Stream, ToGuest,
 };
 use hivekeep_testkit::context;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     commands::runner::CommandsHandle,
@@ -76,6 +76,12 @@ impl Guest {
                 let id = start.job.job_id.clone();
                 self.inside().processes.insert(id, (start.clone(), None));
                 Ok(FromGuest::ProcessStart(JobStarted { pid: 7, existed: false }))
+            }
+            ToGuest::JobStart(start) => {
+                let (id, begun) =
+                    (start.job_id.clone(), ProcessStart { job: start.clone(), pty: None });
+                self.inside().processes.insert(id, (begun, None));
+                Ok(FromGuest::JobStart(JobStarted { pid: 6, existed: false }))
             }
             ToGuest::JobList(_) => {
                 let ids: Vec<_> = self.inside().processes.keys().cloned().collect();
@@ -229,7 +235,7 @@ async fn a_command_has_its_words_the_variables_of_the_rule_and_the_end_of_its_ou
 
 fn keyed(stage: &Stage, again: bool) -> CallCx {
     let mut cx = stage.cx("cmd.run");
-    cx.effect = Some(EffectKey { key: "exe_1/0.0.0.0".into(), again });
+    cx.effect = Some(Arc::new(EffectKey { key: "exe_1/0.0.0.0".into(), again }));
     cx
 }
 
@@ -251,6 +257,34 @@ async fn a_command_of_a_call_with_a_key_is_run_under_it_where_the_guest_can() {
     assert_eq!(other.code, "effect_unknown");
     assert_eq!(inside.inside().keys.as_deref(), Some(&["exe_1/0.0.0.0".to_owned()][..]));
     assert_eq!(stage.commands(), [], "nothing is run without its key");
+}
+
+#[tokio::test]
+async fn commands_and_jobs_of_calls_with_a_key_are_begun_once() {
+    let (stage, inside, id) = stage().await;
+    inside.inside().keys = Some(Vec::new());
+    let call = async |tool, args: &Value, again| {
+        let effect = keyed(&stage, again).effect;
+        let sent = stage.send(tool, args.clone(), |cx| cx.effect = effect).expect("it is served");
+        sent.await.expect("every call is answered")
+    };
+    let run = json!({ "workspace_id": id, "command": "chatty" });
+    let start = json!({ "workspace_id": id, "action": "start", "command": "sleep 9" });
+    for (tool, args) in [("exec", &run), ("exec_background", &start)] {
+        let unknown = call(tool, args, true).await.expect_err("never begun");
+        assert_eq!(unknown.code, "effect_unknown", "{tool}");
+        let first = call(tool, args, false).await.expect("begun");
+        assert_eq!(call(tool, args, true).await.expect("known"), first, "{tool}");
+    }
+    let (keys, jobs) = {
+        let inside = inside.inside();
+        (inside.keys.clone(), inside.processes.keys().cloned().collect::<Vec<_>>())
+    };
+    assert_eq!(keys.map(|keys| keys.len()), Some(1));
+    let [job] = &jobs[..] else { panic!("{jobs:?}") };
+    let kill = json!({ "workspace_id": id, "action": "kill", "job_id": job });
+    let again = call("exec_background", &kill, true).await.expect_err("it may have been killed");
+    assert_eq!(again.code, "effect_unknown");
 }
 
 #[tokio::test]

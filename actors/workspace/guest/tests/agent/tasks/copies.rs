@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{page, results, task};
-use crate::client::Host;
+use crate::client::{Host, shell};
 use crate::guest::{BIN, Guest, TOKEN, eventually, runs, ways};
 use hivekeep_guest::agent::Agent;
 use hivekeep_guest::carrier::Unix;
@@ -89,14 +89,25 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
         host.ask(task(&number.to_string(), &line)).await.expect("taken");
     }
     let began = || std::fs::read_to_string(dir.path().join("began")).unwrap_or_default();
-    eventually("four run", || began().lines().count() == 4);
+    let tasks_begun = || began().lines().filter(|line| *line != "keyed").count();
+    eventually("four run", || tasks_begun() == 4);
 
     let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
-    agent.tasks().become_of(mine.trim()).expect("nothing to do");
+    let keyed = |key: &str, command| RunOnce { key: key.into(), command, tail: false };
+    let line = format!("echo keyed >> {}/began; sleep 1000; : {mark}k", dir.path().display());
+    for _ in 0..2 {
+        drop(host.call(keyed("k", Some(shell(&line))).into_wire()).await);
+        eventually("the command under a key runs", || runs(&format!("{mark}k")));
+        // Of a restored snapshot, whose commands may have ended behind it.
+        agent.become_of(mine.trim()).expect("told");
+        eventually("it is killed", || !runs(&format!("{mark}k")));
+        let gone = host.ask(keyed("k", None)).await.expect_err("forgotten");
+        assert_eq!(gone.code, GuestCode::UnknownRun);
+    }
     assert_eq!(host.ask(TaskList).await.expect("a list").running.len(), 4, "it is not a copy");
 
     let other = "f".repeat(32);
-    agent.tasks().become_of(&other).expect("put aside");
+    agent.become_of(&other).expect("put aside");
     assert!(!runs(&mark), "what ran is killed");
     let listed = host.ask(TaskList).await.expect("a list");
     assert_eq!((listed.running.len(), listed.queued.len(), listed.results), (0, 0, 0));
@@ -108,7 +119,7 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
     assert!(!taken.repeat);
     assert_eq!(results(&host, 1).await["0"].stdout.head, b"mine\n");
     assert_eq!(page(&host, 0).await.results.len(), 1, "and tells of those alone");
-    assert_eq!(began().lines().count(), 4, "what waited never ran");
+    assert_eq!(tasks_begun(), 4, "what waited never ran");
     let log = std::fs::read(dir.path().join("state/tasks/log")).expect("a log");
     assert!(String::from_utf8_lossy(&log).contains(&other), "whose it is");
 }
