@@ -97,8 +97,8 @@ impl RegisteredManifest for DeployedAgent {
 /// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places) and
 /// [`WorkspaceFiles`](hivekeep_ports::WorkspaceFiles), and the limit of calls that wait; uses
 /// [`WorkspaceBounds`](hivekeep_ports::WorkspaceBounds), [`ImagePresence`](hivekeep_ports::ImagePresence),
-/// [`WorkspaceForks`](hivekeep_ports::WorkspaceForks) and [`People`](hivekeep_ports::People). Offers [`Chats`], [`ExecutionFiles`] and
-/// [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
+/// [`WorkspaceForks`](hivekeep_ports::WorkspaceForks) and [`People`](hivekeep_ports::People). Offers [`Chats`],
+/// [`ExecutionFiles`] and [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
 pub struct AgentFamily;
 
 impl Family for AgentFamily {

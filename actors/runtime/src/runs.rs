@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use self::{
     manager::Manager,
-    shared::{Shared, is_over, stream, to_its_end},
+    shared::{Shared, is_over, stream},
     table::{Found, KeptRun, Table},
 };
 use crate::{
@@ -43,6 +43,7 @@ use crate::{
 };
 
 pub use events::{RunCursor, RunEvent, RunEvents, SequencedEvent};
+pub use shared::to_its_end;
 pub use state::{RunState, RunStatus};
 
 /// Page of a list.
@@ -242,7 +243,10 @@ impl<G: Saga<State: RunState>> Runs<G> {
             let run = self.0.table.find(caller, id)?.run;
             // Watched before it is read: what is written behind that is news.
             let news = match &run {
-                KeptRun::Open(handle) => Some(handle.watch()),
+                // A run that is given up takes no step before the daemon's next start.
+                KeptRun::Open(handle) => {
+                    Some(handle.watch()).filter(|news| news.borrow().given_up.is_none())
+                }
                 _ => None,
             };
             let events = self.read_on(caller, id, cursor).await?;
@@ -317,6 +321,23 @@ impl<G: Saga<State: RunState>> Runs<G> {
         // The handle keeps it open.
         let _reached = news.wait_for(reached).await.map(drop);
         Ok(handle.view(SagaView::clone))
+    }
+
+    /// Waits until a run that is over has taken its last steps; one that is not over is not waited for.
+    ///
+    /// # Errors
+    /// [`RunState::NOT_FOUND`].
+    pub async fn settled(&self, caller: RunCaller, id: &str) -> Result<(), ToolError> {
+        let Found { run, .. } = self.0.table.find(caller, id)?;
+        let KeptRun::Open(handle) = run else { return Ok(()) };
+        let mut news = handle.watch();
+        let settled = |view: &SagaView<G>| {
+            let over = view.state.status().is_over() && view.given_up.is_none();
+            !over || G::due(&view.state, &[]).is_empty()
+        };
+        // The handle keeps it open.
+        let _settled = news.wait_for(settled).await.map(drop);
+        Ok(())
     }
 
     async fn follow(

@@ -1,14 +1,20 @@
 //! Question to the person at the client of a call that waits: more for an execution whose budget has too little left.
 
-use std::{future::pending, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Door, FieldKind, FormField, ToolError, User, UserQuestion, lock};
+use hivekeep_kernel::{CallCx, Door, FieldKind, FormField, User, UserQuestion, lock};
 use hivekeep_ports::{People, UserOutcome};
-use hivekeep_runtime::{log::Decision, runs::RunCaller};
+use hivekeep_runtime::{
+    log::Decision,
+    runs::{RunCaller, to_its_end},
+};
 use serde_json::json;
 
-use super::{Answer, View, continuation::continued};
+use super::{
+    Answer, View,
+    continuation::{continued, wake_for_budget},
+};
 use crate::{
     execution::{
         account::{BudgetAmounts, BudgetKind, BudgetWait},
@@ -21,8 +27,8 @@ use crate::{
 const AMOUNT: &str = "amount";
 
 /// Bound that a person is asked to raise.
-struct ReachedBound<'a> {
-    wait: &'a BudgetWait,
+struct ReachedBound {
+    wait: BudgetWait,
     /// Bound as it is when they are asked. What they add is added to this one alone, and so once.
     limit: u64,
     /// Most that can be added.
@@ -33,7 +39,7 @@ impl AgentService {
     /// Waits for an execution, and asks the person at the call's client for more budget meanwhile; true if it is not
     /// over.
     pub(super) async fn wait_asking(
-        &self,
+        self: &Arc<Self>,
         cx: &CallCx,
         id: &str,
         limit: Duration,
@@ -47,7 +53,7 @@ impl AgentService {
 
     /// Asks at each bound that is reached, once. Returns only where the client is given the question as the answer to
     /// its call, which ends with that.
-    async fn ask_for_budget(&self, cx: &CallCx, id: &str, limit: Duration) -> View {
+    async fn ask_for_budget(self: &Arc<Self>, cx: &CallCx, id: &str, limit: Duration) -> View {
         // An agent is nobody's person.
         let agents = || self.shared.children.agents_above(cx.session);
         let client = cx.client.as_ref().filter(|_| cx.door != Door::Agent && agents().is_empty());
@@ -64,27 +70,25 @@ impl AgentService {
                 return pending().await;
             };
             let Some(wait) = view.state.account.waiting() else { return pending().await };
-            let replied = match self.reached(caller, wait) {
-                Ok(bound) => match people.ask(cx, question(&view, &bound), limit).await {
-                    Ok(UserOutcome::Replied(reply)) => {
-                        match reply.values.get(AMOUNT).and_then(serde_json::Value::as_u64) {
-                            Some(amount) if amount > 0 => {
-                                self.add_once(cx, caller, &bound, amount).await
-                            }
-                            _ => Ok(false),
-                        }
-                    }
-                    Ok(UserOutcome::Unanswered(_)) if client.repeats() => return view,
-                    Ok(UserOutcome::Unanswered(_)) => return pending().await,
-                    Err(error) => Err(error),
-                },
-                Err(error) => Err(error),
+            let Some(bound) = self.reached(cx, caller, wait) else { return pending().await };
+            let amount = match people.ask(cx, question(&view, &bound), limit).await {
+                Ok(UserOutcome::Replied(reply)) => {
+                    reply.values.get(AMOUNT).and_then(serde_json::Value::as_u64).unwrap_or_default()
+                }
+                Ok(UserOutcome::Unanswered(_)) if client.repeats() => return view,
+                Ok(UserOutcome::Unanswered(_)) | Err(_) => return pending().await,
             };
-            if let Err(error) = &replied {
-                tracing::info!(execution = id, %error, "a person was asked for more budget in vain");
-            }
-            if !matches!(replied, Ok(true)) {
+            if amount == 0 {
                 self.note_declined(&view, wait);
+                continue;
+            }
+            let (service, cx) = (self.clone(), cx.clone());
+            // The call may end, or be cancelled, between the record and the wake.
+            let adding = async move { service.add_once(&cx, caller, &bound, amount).await };
+            if let Err(error) = to_its_end(adding).await {
+                tracing::info!(execution = id, %error, "a person added to a budget in vain");
+                // Whoever waits next is asked.
+                return pending().await;
             }
         }
     }
@@ -101,30 +105,28 @@ impl AgentService {
         declined.insert(view.state.begun.id, wait.until);
     }
 
-    /// Bound that a wait is at, as it is now.
-    ///
-    /// # Errors
-    /// `execution_not_found`; `invalid_input` where nothing can be added.
-    fn reached<'a>(&self, caller: RunCaller, wait: &'a BudgetWait) -> Answer<ReachedBound<'a>> {
-        let state = self.runs.get(caller, &wait.of.to_string())?.state;
+    /// Bound that a wait is at, as it is now; `None` where nothing can be added, or the caller's session may not.
+    fn reached(&self, cx: &CallCx, caller: RunCaller, wait: &BudgetWait) -> Option<ReachedBound> {
+        let state = self.runs.get(caller, &wait.of.to_string()).ok()?.state;
         let limit = state.account.budget.amount(wait.kind);
         let most = self.budget_bounds(caller.user).get(wait.kind);
         let room = most.map_or(u64::MAX, |most| most.saturating_sub(limit));
-        match room {
-            0 => Err(ToolError::invalid("the budget is as large as it may be")
-                .next("have the operator raise `agent.budget`")),
-            _ => Ok(ReachedBound { wait, limit, room }),
-        }
+        let more = json!({ "execution_id": wait.of, "budget": {} });
+        let may = self.calls.allows(cx.session, &cx.view, "agent_continue", &more);
+        (may && room > 0).then(|| ReachedBound { wait: wait.clone(), limit, room })
     }
 
-    /// Adds to a bound if it still is what the person was asked about; true if there is nothing left to ask for.
+    /// Adds to a bound if it still is what the person was asked about.
+    ///
+    /// # Errors
+    /// Those of `agent_continue`.
     async fn add_once(
         &self,
         cx: &CallCx,
         caller: RunCaller,
-        bound: &ReachedBound<'_>,
+        bound: &ReachedBound,
         amount: u64,
-    ) -> Answer<bool> {
+    ) -> Answer<()> {
         let (of, kind, limit) = (bound.wait.of, bound.wait.kind, bound.limit);
         self.may_continue(cx, of)?;
         let (by, most): (User, _) =
@@ -137,14 +139,14 @@ impl AgentService {
             Ok(Decision::record(continued(state, added, by, Some(&most))?))
         };
         self.runs.tell(caller, &of.to_string(), decide).await?;
-        self.wake_for_budget(caller, of).await?;
-        Ok(true)
+        wake_for_budget(&self.runs, &self.shared, caller, of).await
     }
 }
 
-fn question(view: &View, bound: &ReachedBound<'_>) -> UserQuestion {
+fn question(view: &View, bound: &ReachedBound) -> UserQuestion {
     let begun = &view.state.begun;
-    let ReachedBound { wait: BudgetWait { of, kind, used, wanted, .. }, limit, room } = *bound;
+    let ReachedBound { wait: BudgetWait { of, kind, used, wanted, .. }, .. } = bound;
+    let (limit, room) = (bound.limit, bound.room);
     let unit = match kind {
         BudgetKind::MicroUsd => "millionths of a US dollar",
         BudgetKind::Tokens => "tokens",
@@ -158,12 +160,17 @@ fn question(view: &View, bound: &ReachedBound<'_>) -> UserQuestion {
     let short = used.saturating_add(*wanted).saturating_sub(limit).max(1);
     let question = format!(
         "The agent {} ({}) waits for more budget{whose}: {used} of {limit} {unit} are used, and {wanted} more are \
-         wanted. Add to the bound, or decline and it goes on waiting.",
+         wanted. Add to the bound, or decline and it goes on waiting. A reply counts while \
+         aegis.task.wait waits.",
         begun.plan.agent, begun.id,
     );
+    let most = match room {
+        u64::MAX => String::new(),
+        room => format!(", and at most {room} may be added"),
+    };
     let amount = FormField {
         title: Some(format!("Add {unit}")),
-        description: Some(format!("At least {short} are needed")),
+        description: Some(format!("At least {short} are needed{most}")),
         kind: FieldKind::Integer,
         default: Some(json!(limit.max(short).min(room))),
         ..FormField::text(AMOUNT)

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Door, ExecutionId, Layer, ToolError, User, tools};
 use hivekeep_manifest::agent::AgentBudget;
-use hivekeep_runtime::{log::Decision, runs::RunCaller};
+use hivekeep_runtime::{
+    log::Decision,
+    runs::{RunCaller, Runs, to_its_end},
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -13,6 +16,7 @@ use super::types::TaskState;
 use crate::{
     codes,
     execution::{
+        ExecutionSaga, ExecutionShared,
         account::{AccountChange, BudgetAmounts, ExecutionMessage},
         relatives::wake_waiting,
         state::{ExecutionState, Record},
@@ -92,28 +96,17 @@ impl AgentService {
             let records = records.into_iter().flatten();
             Ok(records.fold(Decision::nothing(), Decision::and))
         };
-        self.runs.tell(caller, execution_id, decide).await?;
-        if more_budget {
-            self.wake_for_budget(caller, id).await?;
-        }
+        let (runs, shared) = (self.runs.clone(), self.shared.clone());
+        // A caller who goes away between the record and the wake has added for those who wait, too.
+        to_its_end(async move {
+            runs.tell(caller, &id.to_string(), decide).await?;
+            match more_budget {
+                true => wake_for_budget(&runs, &shared, caller, id).await,
+                false => Ok(()),
+            }
+        })
+        .await?;
         Ok(at)
-    }
-
-    /// Has those go on that wait for the budget of an execution, which is larger now.
-    pub(super) async fn wake_for_budget(
-        &self,
-        caller: RunCaller,
-        id: ExecutionId,
-    ) -> Result<(), ToolError> {
-        let view = self.runs.get(caller, &id.to_string())?;
-        self.shared.tree.raise(id, &view.state.account);
-        let has_left = |wait: &_| self.shared.has_left(wait);
-        let woken = wake_waiting(&self.runs, |wait| wait.of == id && has_left(wait)).await;
-        if let Err(error) = woken {
-            // The budget is written: an error would have the caller add to it again.
-            tracing::warn!(execution = %id, %error, "those that wait for its budget wait on");
-        }
-        Ok(())
     }
 
     /// A session of an agent, and those below it, talk to what the agent began alone: an agent that could give
@@ -146,6 +139,23 @@ fn stopped(
         .next("aegis.task.cancel ends it"));
     }
     Ok(state.answers().then_some(Record::Stopped { by, at }))
+}
+
+/// Has those go on that wait for the budget of an execution, which is larger now.
+pub(super) async fn wake_for_budget(
+    runs: &Runs<ExecutionSaga>,
+    shared: &ExecutionShared,
+    caller: RunCaller,
+    id: ExecutionId,
+) -> Result<(), ToolError> {
+    let view = runs.get(caller, &id.to_string())?;
+    shared.tree.raise(id, &view.state.account);
+    let woken = wake_waiting(runs, |wait| wait.of == id && shared.has_left(wait)).await;
+    if let Err(error) = woken {
+        // The budget is written: an error would have the caller add to it again.
+        tracing::warn!(execution = %id, %error, "those that wait for its budget wait on");
+    }
+    Ok(())
 }
 
 fn said(

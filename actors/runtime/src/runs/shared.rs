@@ -91,7 +91,10 @@ impl<G: Saga<State: RunState>> Shared<G> {
 }
 
 /// Does the work to its end, whether or not anybody waits for it.
-pub(super) async fn to_its_end<T: Send + 'static>(
+///
+/// # Errors
+/// Those of the work; `internal` for a panic.
+pub async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, ToolError>> + Send + 'static,
 ) -> Result<T, ToolError> {
     let done = tokio::spawn(work.boxed()).await;

@@ -353,6 +353,13 @@ async fn a_run_that_is_given_up_says_why_and_is_taken_up_at_the_next_start() {
     let (view, timed_out) = stage.runs.wait(&cx, &id, SECOND * 60).await.expect("it is told");
     assert!(!timed_out && view.given_up.as_deref().is_some_and(|why| why.contains("panicked")));
     assert_eq!((view.status(), view.state.steps), (RunStatus::Failed, 0));
+    let mut cursor = RunCursor::default();
+    let follow = async |cursor: &mut RunCursor| {
+        let next = stage.runs.next_events(ADA, &id, cursor);
+        tokio::time::timeout(SECOND * 60, next).await.expect("it is over").expect("read")
+    };
+    assert_eq!(follow(&mut cursor).await.len(), 1, "its beginning");
+    assert!(follow(&mut cursor).await.is_empty(), "nothing follows before the next start");
     stage.world.panics.store(false, SeqCst);
     let other = stage.begin(ADA, Plan::default()).await.expect("it takes no place");
     stage.rested(&other).await;
