@@ -155,7 +155,7 @@ hivekeep_kernel::codes! {
     }
     /// The files of a machine could not be compared.
     FILES_NOT_LISTED = "files_not_listed" {
-        cause: "There are too many for one list, a file went away or could not be read meanwhile, or the image has no `find`, `sha256sum` or `stat`.",
+        cause: "There are too many for one list, a file went away or could not be read meanwhile, the machine stands still, or the image has no `find`, `sha256sum` or `stat`.",
         next: "Compare without `files`, and read single ones with aegis.execution.file.",
     }
     /// The output of the last iteration was rejected.
@@ -195,7 +195,7 @@ hivekeep_kernel::codes! {
     }
     /// The session may not do what a handler or a receiver of its agent does.
     HANDLER_DENIED = "handler_denied" {
-        cause: "The policy does not let the session that runs the agent run commands, or fetch from that address.",
+        cause: "The policy does not let the session that runs the agent run commands, or fetch from that address, or `agent.smtp.receivers` has another receiver.",
         next: "Have somebody run the agent who may, or deploy it with another handler.",
     }
     /// The daemon ended during the call of a handler.

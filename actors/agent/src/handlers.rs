@@ -71,7 +71,9 @@ impl AgentService {
                 Err(ToolError::new(Layer::Policy, codes::HANDLER_DENIED, why)
                     .next("have somebody run the agent who may, or name another address"))
             }
-            AfterAction::Mail(_) => Ok(()),
+            AfterAction::Mail(mail) => {
+                self.shared.smtp.as_ref().map_or(Ok(()), |smtp| smtp.admit(mail.to.all()))
+            }
         }
     }
 }

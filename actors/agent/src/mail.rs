@@ -49,7 +49,7 @@ pub(crate) async fn send(smtp: &SmtpOptions, letter: Letter) -> Result<String, T
 }
 
 async fn transport(smtp: &SmtpOptions) -> Result<AsyncSmtpTransport<Tokio1Executor>, ToolError> {
-    let SmtpOptions { host, port, security, from: _, user, password_file } = smtp;
+    let SmtpOptions { host, port, security, user, password_file, .. } = smtp;
     let builder = match security {
         SmtpSecurity::Tls => AsyncSmtpTransport::<Tokio1Executor>::relay(host),
         SmtpSecurity::Starttls => AsyncSmtpTransport::<Tokio1Executor>::starttls_relay(host),

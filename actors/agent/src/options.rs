@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::codes;
 
 /// Limits of each user's agents, of those that the operators keep for everybody, and of executions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -135,6 +138,32 @@ pub struct SmtpOptions {
     pub user: Option<String>,
     /// File that holds the user's password, read anew for each mail.
     pub password_file: Option<PathBuf>,
+    /// Receivers that agents may name: addresses, or `*@example.org` for all of a domain. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receivers: Option<Vec<String>>,
+}
+
+impl SmtpOptions {
+    /// Checks that agents may write to all of these.
+    ///
+    /// # Errors
+    /// `handler_denied`.
+    pub(crate) fn admit(&self, to: &[String]) -> Result<(), ToolError> {
+        let Some(receivers) = &self.receivers else { return Ok(()) };
+        let is_of = |to: &str, receiver: &String| match receiver.strip_prefix('*') {
+            Some(domain) if domain.starts_with('@') => {
+                let at = to.rfind('@').unwrap_or_default();
+                to.get(at..).is_some_and(|of| of.eq_ignore_ascii_case(domain))
+            }
+            _ => to.eq_ignore_ascii_case(receiver),
+        };
+        let denied = to.iter().find(|to| !receivers.iter().any(|receiver| is_of(to, receiver)));
+        denied.map_or(Ok(()), |to| {
+            let message = format!("agents may not write to `{to:.80}`");
+            Err(ToolError::new(Layer::Policy, codes::HANDLER_DENIED, message)
+                .next("name another receiver, or have the operator extend `agent.smtp.receivers`"))
+        })
+    }
 }
 
 /// Security of a connection to a server for mails.

@@ -283,6 +283,7 @@ impl ExecutionSaga {
             key: handed.key.clone(),
         };
         let smtp = self.shared.smtp.as_ref().ok_or_else(mail::not_configured)?;
+        smtp.admit(&letter.to)?;
         mail::send(smtp, letter).await.map(|message_id| json!({ "message_id": message_id }))
     }
 

@@ -377,6 +377,7 @@ fn the_guides_receivers_are_planned() {
             from: "a@b.c".to_owned(),
             user: None,
             password_file: None,
+            receivers: None,
         }),
         ..Options::default()
     };
@@ -425,6 +426,7 @@ async fn a_transform_makes_the_message_and_a_mail_goes_to_the_operators_server()
         from: "hivekeep@example.com".to_owned(),
         user: None,
         password_file: None,
+        receivers: Some(["*@example.org", "me@example.net"].map(str::to_owned).to_vec()),
     });
     stage.rig = stage.rig.crashed().await;
     stage.models.answer(|_| says("A long text.", &[]));
@@ -444,4 +446,16 @@ async fn a_transform_makes_the_message_and_a_mail_goes_to_the_operators_server()
         assert!(said.contains(line), "{line}: {said}");
     }
     assert!(said.contains(&format!("Message-ID: <{id}-1-1-0@example.com>")), "{said}");
+
+    let smtp = stage.rig.options.smtp.as_ref().expect("set");
+    let admits = |to: &str| smtp.admit(&[to.to_owned()]).is_ok();
+    assert!(admits("A@Example.org") && admits("ME@example.net"));
+    for to in ["you@example.net", "a@example.org.example.com", "a@b@example.com", "example.org", ""]
+    {
+        assert!(!admits(to), "{to}");
+    }
+    stage.rig.options.smtp.as_mut().expect("set").receivers = Some(Vec::new());
+    stage.rig = stage.rig.crashed().await;
+    let denied = stage.call("aegis.task.execute", json!({ "agent_id": "worker" })).await;
+    assert_eq!(denied.expect_err("denied").code, "handler_denied");
 }
