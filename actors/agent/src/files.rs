@@ -145,16 +145,17 @@ impl ExecutionMachines {
         let (id, session) = (state.begun.id, state.child.ok_or_else(gone)?);
         let (workspace, readiness) = self.workspace(session, state.workspace)?;
         let caller = OnBehalfOf::own(session, READING);
-        let was_off = readiness == WorkspaceReadiness::Off;
+        let mut was_off = readiness == WorkspaceReadiness::Off;
         if was_off {
             let start = json!({ "workspace_id": workspace });
             let started: Answer<IgnoredAny> =
                 self.tools.call(id, &caller, "workspace_start", start).await;
-            // Another read may have started it.
-            started.map(drop).or_else(|error| match error.is(codes::WORKSPACE_STATE) {
-                true => Ok(()),
-                false => Err(error),
-            })?;
+            was_off = match started {
+                Ok(_) => true,
+                // Another read has started it, and stops it.
+                Err(error) if error.is(codes::WORKSPACE_STATE) => false,
+                Err(error) => return Err(error),
+            };
         }
         Ok(RunningMachine { execution: id, caller, workspace, was_off })
     }

@@ -54,6 +54,18 @@ pub trait WorkspaceForks: Send + Sync {
         source: &OwnedSnapshot,
         name: &str,
     ) -> Result<WorkspaceId, ToolError>;
+
+    /// Makes one for the call's session to look at: the snapshot's disk alone, without a network, and destroyed after
+    /// so many seconds, whatever becomes of the daemon.
+    ///
+    /// # Errors
+    /// Those of `workspace_fork`.
+    async fn fork_to_read(
+        &self,
+        cx: &CallCx,
+        source: &OwnedSnapshot,
+        secs: u64,
+    ) -> Result<WorkspaceId, ToolError>;
 }
 
 /// Standstill of workspaces that nobody needs for now. Whatever is wanted of one next has it go on, as one that is

@@ -7,7 +7,7 @@ use crate::{
     ingested,
     needs::Need::{Example, LoopDevices, Mounts, Named, Namespaces, Program, Root, WholeClone},
     scenes::{
-        e2b, e2b_crash, examples,
+        e2b, e2b_crash, examples, forks,
         guides::{self, Where},
         host, image, loopback, network, pool, rows, team_storm, upgrade, volumes, volumes_vm,
         vsock,
@@ -108,6 +108,13 @@ fn in_turns(table: &mut Table) {
         House::open,
         "every_point_of_a_template",
         pool::every_point_of_a_template,
+    );
+    table.on_house(
+        Share(3),
+        &[],
+        House::open,
+        "the_best_of_eight_forks_is_merged",
+        forks::the_best_of_eight_forks_is_merged,
     );
 }
 

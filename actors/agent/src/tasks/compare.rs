@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{CallCx, ExecutionId, ToolError, tools};
+use hivekeep_ports::WorkspaceForks;
 use hivekeep_runtime::{runs::RunState, saga::SagaView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -121,7 +122,7 @@ struct TurnDifference {
 tools! { pub(crate) COMPARE_FAMILY: "agents" for service AgentService, singleton agents;
     agent_compare: AgentCompare => AgentsCompared = AgentService::compare {
         name: "agent_compare", title: "Compare executions", effect: Read,
-        timeout_secs: 300,
+        timeout_secs: 300, rate_of: |input| input["files"].as_bool()?.then_some(RateClass::Create),
     };
 }
 
@@ -135,6 +136,10 @@ impl AgentService {
         let caller = self.run_caller(&cx);
         let mut states = Vec::new();
         for id in &ids {
+            if input.files {
+                // Its machine is stopped behind its end.
+                cx.guard(self.runs.settled(caller, id)).await?;
+            }
             // Nothing of its turns is in memory once it is over.
             states.push(ExecutionState::of(&self.runs.records(caller, id).await?)?);
         }
@@ -148,8 +153,9 @@ impl AgentService {
         let mut executions = executions.collect::<Answer<Vec<_>>>()?;
         let mut files = None;
         if input.files {
-            let comparing = async { Ok(self.machines.compare(&states).await) };
-            let (compared, errors) = cx.guard(comparing).await?;
+            let forks = self.ports.need::<dyn WorkspaceForks>()?;
+            // To its end: each call in it ends with this one, and machines are put back behind that.
+            let (compared, errors) = self.machines.compare(&cx, &*forks, &states).await;
             for (row, error) in executions.iter_mut().zip(errors) {
                 row.files_error = error;
             }

@@ -159,7 +159,9 @@ impl AgentService {
         }
         let (place, records) = at.find(&history)?;
         if let Some(best_of) = best_of {
-            best_of.judge(&mut Arc::make_mut(&mut whole.begun).plan)?;
+            let plan = &mut Arc::make_mut(&mut whole.begun).plan;
+            best_of.judge(plan)?;
+            self.plan_judges(&cx, plan).await?;
         }
         let (source, copies) = (whole.begun.id, &history[..records]);
         // A refusal of every fork is told before anything is made.
@@ -262,7 +264,6 @@ impl AgentService {
         for judge in plan.judges.values_mut() {
             self.complete(cx, &mut judge.plan).await?;
         }
-        self.plan_judges(cx, &mut plan).await?;
         let first = self.first_record(cx, ExecutionId::new(), plan, &AgentBudget::default())?;
         let by = cx.caller.unwrap_or(first.user);
         let said = instruction.map(|text| said(text, by)).transpose()?;

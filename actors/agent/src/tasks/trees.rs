@@ -1,7 +1,8 @@
 //! Files below `/workspace` of executions, side by side and beside the checkpoint that they begin with.
 //!
 //! Each machine lists its files with their hashes; one that was stopped is started for that, and stopped again. The
-//! checkpoint is read in a fork of it, which has no network and destroys itself if the daemon dies meanwhile.
+//! checkpoint is read in a fork of it, the caller's own for as long as it takes: the session that made the checkpoint
+//! is over, mostly. The fork has no network and destroys itself if the daemon dies meanwhile.
 //! Machines are not trusted: what they say is bounded, and paths are shown, never opened on the host.
 
 use std::{
@@ -10,8 +11,8 @@ use std::{
 };
 
 use futures::future::join_all;
-use hivekeep_kernel::{ExecutionId, Layer, ToolError, WorkspaceId};
-use hivekeep_ports::OwnedSnapshot;
+use hivekeep_kernel::{CallCx, ExecutionId, Layer, ToolError};
+use hivekeep_ports::{OwnedSnapshot, WorkspaceForks};
 use hivekeep_runtime::OnBehalfOf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -25,14 +26,17 @@ use crate::{
     files::{RunningMachine, text_of},
 };
 
-/// Hash of each file, and its size. One whose path has a line break could forge the line of another.
-const LIST: &str = "cd /workspace && find . -xdev -name .git -prune -o -type f ! -path '*\n*' \
+/// Hash of each file, and its size. One whose path has a line break could forge the line of another, and some programs
+/// write such a path, or one with a backslash, otherwise.
+const LIST: &str = "cd /workspace && find . -xdev -name .git -prune -o -type f ! -path '*[\n\r\\\\]*' \
     -exec sha256sum {} + -exec stat -c '%s %n' {} +";
-/// Longest list of a machine, some ten thousand files.
-const LIST_BYTES: u64 = 4 * 1024 * 1024;
+/// Longest list of a machine, some thousand files: up to 17 are in memory at a time.
+const LIST_BYTES: u64 = 1024 * 1024;
 const LIST_SECS: u64 = 60;
 /// Hexadecimal digits of a hash.
 const HASH: usize = 64;
+/// Time for a stop, or a removal, behind the comparison.
+const TIDYING: Duration = Duration::from_secs(60);
 /// Lifetime of a checkpoint's fork that nobody removes.
 const FORK_SECS: u64 = 600;
 /// Files that differ and are shown.
@@ -44,7 +48,8 @@ const DIFF_BYTES: usize = 2 * 1024;
 const DIFF_TIME: Duration = Duration::from_millis(100);
 
 /// Files that differ between the machines that could be read, and from the checkpoint. Regular files below
-/// `/workspace`, without those in `.git` and those with a line break in their paths.
+/// `/workspace` and on its file system, without those in `.git` and those with a line break or a backslash in their
+/// paths.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct FilesCompared {
     /// Why the files of the common checkpoint are not among them; null where they are, or where there is none.
@@ -88,12 +93,14 @@ impl ExecutionMachines {
     /// Compares the files of executions; beside that the error of each whose files could not be read.
     pub(super) async fn compare(
         &self,
+        cx: &CallCx,
+        forks: &dyn WorkspaceForks,
         states: &[ExecutionState],
     ) -> (FilesCompared, Vec<Option<String>>) {
-        let read = join_all(states.iter().map(|state| self.tree_of(state))).await;
+        let read = join_all(states.iter().map(|state| self.tree_of(cx, state))).await;
         let snapshot = common_checkpoint(states);
         let (checkpoint, checkpoint_error) = match snapshot {
-            Ok(Some((id, snapshot))) => match self.checkpoint_tree(id, snapshot).await {
+            Ok(Some((id, snapshot))) => match self.checkpoint_tree(cx, forks, id, snapshot).await {
                 Ok(read) => (Some(read), None),
                 Err(error) => (None, Some(error.to_text())),
             },
@@ -111,10 +118,15 @@ impl ExecutionMachines {
         (FilesCompared { checkpoint_error, total, files }, errors)
     }
 
-    async fn tree_of(&self, state: &ExecutionState) -> Answer<ReadTree> {
-        let machine = self.running(state).await?;
-        // One that still works has its machine as it needs it.
-        let machine = RunningMachine { was_off: machine.was_off && state.end.is_some(), ..machine };
+    async fn tree_of(&self, cx: &CallCx, state: &ExecutionState) -> Answer<ReadTree> {
+        if state.stands_still() {
+            let why = "its machine stands still while it waits, and a look would have it go on";
+            return Err(not_listed(why.to_owned()));
+        }
+        let mut machine = self.running(state).await?;
+        // An execution that still works has its machine as it needs it.
+        machine.was_off &= state.end.is_some();
+        machine.caller.cancel = cx.cancel.clone();
         match self.tree(&machine).await {
             Ok(tree) => Ok((machine, tree)),
             Err(error) => {
@@ -127,27 +139,26 @@ impl ExecutionMachines {
     /// Stops a machine again that was started for the reading.
     async fn put_back(&self, machine: &RunningMachine) {
         if machine.was_off {
-            let RunningMachine { execution, caller, workspace, .. } = machine;
+            let RunningMachine { execution, workspace, .. } = machine;
             let stop = json!({ "workspace_id": workspace });
-            // Its lifetime ends one that cannot be stopped now, too.
-            let _stopped: Answer<IgnoredAny> =
-                self.tools.call(*execution, caller, "workspace_stop", stop).await;
+            let stopped: Answer<IgnoredAny> =
+                self.tools.call(*execution, &tidying(machine), "workspace_stop", stop).await;
+            if let Err(error) = stopped {
+                tracing::warn!(%workspace, %error, "it runs on until its lifetime ends");
+            }
         }
     }
 
     /// Files of a checkpoint, in a fork of it.
-    async fn checkpoint_tree(&self, id: ExecutionId, of: &OwnedSnapshot) -> Answer<ReadTree> {
-        #[derive(Deserialize)]
-        struct Forked {
-            workspace_id: WorkspaceId,
-        }
-        let caller = OnBehalfOf::own(of.owner, Duration::from_secs(FORK_SECS / 2));
-        let fork = json!({
-            "workspace_id": of.workspace, "snapshot_name": of.snapshot, "allow_internet": false,
-            "allow_inter_vm": false, "egress_allow": [], "lifetime_secs": FORK_SECS, "at_end": "destroy",
-        });
-        let Forked { workspace_id: workspace } =
-            self.tools.call(id, &caller, "workspace_fork", fork).await?;
+    async fn checkpoint_tree(
+        &self,
+        cx: &CallCx,
+        forks: &dyn WorkspaceForks,
+        id: ExecutionId,
+        of: &OwnedSnapshot,
+    ) -> Answer<ReadTree> {
+        let workspace = forks.fork_to_read(cx, of, FORK_SECS).await?;
+        let caller = OnBehalfOf::call(cx);
         let fork = RunningMachine { execution: id, caller, workspace, was_off: false };
         match self.tree(&fork).await {
             Ok(tree) => Ok((fork, tree)),
@@ -160,7 +171,7 @@ impl ExecutionMachines {
 
     async fn drop_fork(&self, fork: &RunningMachine) {
         let name = fork.workspace.to_string();
-        if let Err(error) = self.tools.remove(fork.execution, &fork.caller, &name).await {
+        if let Err(error) = self.tools.remove(fork.execution, &tidying(fork), &name).await {
             tracing::warn!(workspace = %fork.workspace, %error, "it goes with its lifetime");
         }
     }
@@ -179,10 +190,7 @@ impl ExecutionMachines {
             "max_output_bytes": LIST_BYTES,
         });
         let listed: Listed = self.tools.call_idempotent(*execution, caller, "exec", list).await?;
-        let failed = |why: String| {
-            let next = "compare without `files`, and read single ones with aegis.execution.file";
-            Err(ToolError::new(Layer::Guest, codes::FILES_NOT_LISTED, why).next(next))
-        };
+        let failed = |why: String| Err(not_listed(why));
         match (listed.truncated, listed.exit_code) {
             (true, _) => failed(format!("the list of its files has more than {LIST_BYTES} bytes")),
             (_, 0) => Ok(parsed(&listed.stdout)),
@@ -237,6 +245,16 @@ impl ExecutionMachines {
         let part = self.part(of?, path, 0, TEXT_BYTES).await.ok()?;
         text_of(part.bytes, false).0
     }
+}
+
+/// Whoever puts a machine back, also behind a comparison that was cut short.
+fn tidying(machine: &RunningMachine) -> OnBehalfOf {
+    OnBehalfOf::own(machine.caller.session, TIDYING)
+}
+
+fn not_listed(why: String) -> ToolError {
+    let next = "compare without `files`, and read single ones with aegis.execution.file";
+    ToolError::new(Layer::Guest, codes::FILES_NOT_LISTED, why).next(next)
 }
 
 /// Checkpoint that all begin with whose machines begin as one, with an execution that does.

@@ -226,12 +226,9 @@ async fn files_are_compared_with_the_checkpoint_and_a_machine_that_is_gone_is_to
     ]);
     assert_eq!((&compared["files"]["files"], &compared["files"]["total"]), (&expected, &json!(4)));
     assert_eq!(compared["files"]["checkpoint_error"], Value::Null);
-    let fork = &stage.machines.calls("workspace_fork")[0];
-    assert_eq!(
-        (&fork["snapshot_name"], &fork["allow_internet"]),
-        (&json!("turn-0-1-2"), &json!(false))
-    );
-    assert_eq!(fork["at_end"], "destroy", "if the daemon dies meanwhile");
+    let fork = &stage.machines.calls("fork_to_read")[0];
+    assert_eq!(fork["of"]["snapshot"], "turn-0-1-2");
+    assert_ne!(fork["for"], fork["of"]["owner"], "that session is over, and may make nothing");
     assert_eq!(stage.machines.calls("workspace_destroy").len(), 1);
     assert_eq!(stage.machines.calls("workspace_start").len(), started + 2);
     assert_eq!(stage.machines.calls("workspace_stop").len(), stopped + 2, "as they were");

@@ -158,16 +158,6 @@ impl FakeMachines {
                     "next": (end < file.len()).then_some(end),
                 })
             }
-            // The checkpoint: its files are those of the workspace `checkpoint`.
-            "workspace_fork" => {
-                let id = WorkspaceId::new();
-                let Some(tree) = state.trees.get("checkpoint").cloned() else {
-                    let gone = "it is not there";
-                    return Err(ToolError::new(Layer::Actor, codes::SNAPSHOT_NOT_FOUND, gone));
-                };
-                state.trees.insert(id.to_string(), tree);
-                json!({ "workspace_id": id })
-            }
             "exec" => {
                 let tree = state.trees.get(args["workspace_id"].as_str().expect("an id"));
                 let line = |(path, text): (&String, &String)| {
@@ -298,6 +288,25 @@ impl WorkspaceForks for FakeMachines {
         let session = cx.session;
         lock(&self.0).calls.push(("fork".to_owned(), json!({ "of": source, "for": session })));
         Ok(self.put(session))
+    }
+
+    /// Its files are those of the workspace `checkpoint`.
+    async fn fork_to_read(
+        &self,
+        cx: &CallCx,
+        source: &OwnedSnapshot,
+        secs: u64,
+    ) -> Result<WorkspaceId, ToolError> {
+        let mut state = lock(&self.0);
+        let asked = json!({ "of": source, "for": cx.session, "secs": secs });
+        state.calls.push(("fork_to_read".to_owned(), asked));
+        let Some(tree) = state.trees.get("checkpoint").cloned() else {
+            let gone = "it is not there";
+            return Err(ToolError::new(Layer::Actor, codes::SNAPSHOT_NOT_FOUND, gone));
+        };
+        let id = WorkspaceId::new();
+        state.trees.insert(id.to_string(), tree);
+        Ok(id)
     }
 }
 

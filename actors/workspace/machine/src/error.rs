@@ -23,7 +23,7 @@ pub enum Error {
     /// The machine cannot be paused.
     #[error("the machine cannot be paused: {why}")]
     CannotPause {
-        /// Reason.
+        /// Reason, of a sandbox's cgroup.
         why: &'static str,
     },
     /// `accelerator = "kvm"` on a host whose KVM does not pass the speed probe.

@@ -17,7 +17,7 @@ use crate::{
     claims::ForkSource,
     directory::DirectoryEntry,
     lifecycle::create::{self, make_one},
-    lifetime::{LifetimeRequest, WorkspaceLabels, check_labels},
+    lifetime::{AtEnd, LifetimeRequest, WorkspaceLabels, check_labels},
     manager::{Msg, Workspaces},
     messages::{SnapshotMsg, SnapshotRequest},
     name::WorkspaceName,
@@ -139,20 +139,56 @@ impl WorkspaceForks for WorkspaceForksHandle {
         source: &OwnedSnapshot,
         name: &str,
     ) -> Result<WorkspaceId, ToolError> {
+        self.make(cx, source, ForkRequest::one(Some(name.to_owned()))).await
+    }
+
+    async fn fork_to_read(
+        &self,
+        cx: &CallCx,
+        source: &OwnedSnapshot,
+        secs: u64,
+    ) -> Result<WorkspaceId, ToolError> {
+        let network = NetworkRequest {
+            allow_internet: Some(false),
+            allow_inter_vm: Some(false),
+            egress_allow: Some(Vec::new()),
+            ..NetworkRequest::default()
+        };
+        let lifetime = LifetimeRequest::of(Some(secs), Some(AtEnd::Destroy))?;
+        // Programs in the memory would go on, and change the files.
+        let with_memory = Some(false);
+        let wanted = ForkRequest { with_memory, network, lifetime, ..ForkRequest::one(None) };
+        self.make(cx, source, wanted).await
+    }
+}
+
+impl WorkspaceForksHandle {
+    async fn make(
+        &self,
+        cx: &CallCx,
+        source: &OwnedSnapshot,
+        wanted: ForkRequest,
+    ) -> Result<WorkspaceId, ToolError> {
         let OwnedSnapshot { workspace, owner, snapshot } = source;
         let card = self.shared.directory.card(&workspace.to_string())?;
-        let wanted = ForkRequest {
-            names: Names::One(Some(name.to_owned())),
+        let source = fork_source(&card, *owner, snapshot.clone()).await?;
+        let made = fork(&self.shared, &self.manager, cx, source, wanted).await?;
+        made.workspace_id.ok_or_else(|| ToolError::internal("a fork without an id"))
+    }
+}
+
+impl ForkRequest {
+    /// Request for one fork that is as its source.
+    fn one(name: Option<String>) -> Self {
+        Self {
+            names: Names::One(name),
             with_memory: None,
             vcpus: None,
             memory_mb: None,
             network: NetworkRequest::default(),
             lifetime: None,
             labels: None,
-        };
-        let source = fork_source(&card, *owner, snapshot.clone()).await?;
-        let made = fork(&self.shared, &self.manager, cx, source, wanted).await?;
-        made.workspace_id.ok_or_else(|| ToolError::internal("a fork without an id"))
+        }
     }
 }
 

@@ -36,7 +36,7 @@ fn groups_that_do_not_come_to_a_standstill_go_on_and_those_without_a_freezer_say
     let cgroups = Cgroups::on(&host, "t1");
     let group = cgroups.create("ws_a", &LIMITS);
     let made = dir.path().join("hivekeep-t1/ws_a");
-    assert_eq!(group.dirs, std::slice::from_ref(&made), "freezing is no controller");
+    assert_eq!(group.dirs, std::slice::from_ref(&made), "freezing is not a controller");
     assert!(matches!(freeze(&group.dirs, true), Err(Error::CannotPause { .. })));
     fs::write(made.join("cgroup.freeze"), "0").unwrap();
     fs::write(made.join("cgroup.events"), "populated 1\nfrozen 1\n").unwrap();

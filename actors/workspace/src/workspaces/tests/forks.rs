@@ -29,10 +29,15 @@ async fn another_session_has_a_fork_of_its_own_where_the_daemon_says_so() {
     let fork = forks.fork(&cx, &of(stage.session), "f").await.unwrap();
     let found = stage.daemon.shared.directory.card(&fork.to_string()).unwrap();
     assert_eq!(found.owner, Some(stranger));
+    let look = forks.fork_to_read(&cx, &of(stage.session), 600).await.unwrap().to_string();
+    let read = stage.daemon.shared.directory.card(&look).unwrap();
+    assert_eq!(read.owner, Some(stranger));
+    let lifetime = read.lifetime.expect("it ends by itself");
+    assert_eq!(lifetime.at_end, crate::lifetime::AtEnd::Destroy);
 
     let delete = |name: &str, keep_newer: bool| json!({ "workspace_id": id, "action": "delete", "name": name, "keep_newer": keep_newer });
     let needed = stage.call("snapshot", delete("a", true)).await.unwrap_err();
-    assert_eq!(needed.details["dependents"], json!(["f"]), "by its fork alone");
+    assert_eq!(needed.details["dependents"].as_array().unwrap().len(), 2, "by its forks alone");
     let more = json!({ "workspace_id": id, "action": "create", "name": "c" });
     stage.call("snapshot", more).await.unwrap();
     let needed = stage.call("snapshot", delete("b", false)).await.unwrap_err();
