@@ -1,5 +1,5 @@
 //! A real small language model behind llama.cpp's own server, which the daemon starts: over OpenAI's wire, over
-//! Anthropic's, and as an agent that writes a file.
+//! Anthropic's, as an agent that writes a file, and as one whose answer is rejected.
 //!
 //! One thread, few tokens: the machine may be busy, and ggml's threads wait for each other by spinning.
 
@@ -69,6 +69,29 @@ fn writes_a_file(home: &Home) {
     }
 }
 
+/// An agent whose first answer fails its validation. It is told why, and its next one is what was wanted, and in a file.
+fn is_told_why_it_failed(home: &Home) {
+    let manifest = "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: { name: guesser, version: 1.0.0 }\nspec:\n  \
+        runtime: { language: python, version: '3.11', model: local/smol, temperature: 0.0 }\n  \
+        execution: { mode: iterative, max_iterations: 3, validation: [{ type: regex, pattern: Paris }] }\n  \
+        output_handler: { type: mcp_tool, tool_name: fs.write, arguments: { path: city.txt, content: '{{output}}' } }\n  \
+        task: { instruction: Name a city. }\n";
+    let call = |tool: &str, input: serde_json::Value| {
+        home.json(&["call", tool, "--json", &input.to_string()])
+    };
+    call("aegis.agent.create", json!({ "manifest_yaml": manifest }));
+    let id = call("aegis.task.execute", json!({ "agent_id": "guesser" }))["execution_id"].clone();
+    let end = call("aegis.task.wait", json!({ "execution_id": id, "timeout_seconds": 120 }));
+    assert_eq!(end["status"], "completed", "{end}");
+    let logs = call("aegis.task.logs", json!({ "execution_id": id, "limit": 200 }));
+    let events = logs["events"].as_array().expect("events");
+    let mut prompts = events.iter().filter(|it| it["event_type"] == "iteration_started");
+    let second = prompts.nth(1).expect("the first city is another one");
+    assert!(second["payload"]["prompt"].to_string().contains("does not match `Paris`"), "{second}");
+    let written = std::fs::read_to_string(home.path("notes/city.txt")).expect("it is written");
+    assert!(written.contains("Paris"), "{written}");
+}
+
 #[test]
 #[ignore = "needs a model: `cargo xtask test --only models`"]
 fn a_real_model_answers_over_two_wires_and_its_server_ends_with_the_daemon() {
@@ -96,6 +119,7 @@ fn a_real_model_answers_over_two_wires_and_its_server_ends_with_the_daemon() {
     assert!(answer["structured"]["ok"].is_boolean(), "{answer}");
 
     writes_a_file(&home);
+    is_told_why_it_failed(&home);
     let listed = home.ok(&["ps"]);
     assert!(listed.contains("server"), "the server is in the tree: {listed}");
     let port = home.json(&["models", "--json"])["backends"].clone();
