@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::lock;
+use rustix::net::sockopt;
 
 use crate::{Error, Namespace};
 
@@ -18,6 +19,8 @@ pub const QUIET: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(20);
 /// Bound of the messages that a server remembers, and of the bytes that a client reads.
 const REMEMBERED: usize = 1_000;
+/// Buffer of a server's datagrams: a second without the processor loses none.
+const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// A server that answers who asks, over TCP and UDP, with the address it sees them at.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ impl TestServer {
         let udp = insist(|| namespace.run(move || UdpSocket::bind(at))).map_err(failed())?;
         tcp.set_nonblocking(true).map_err(failed())?;
         udp.set_read_timeout(Some(TICK)).map_err(failed())?;
+        // Refused without CAP_NET_ADMIN, and the kernel's default is enough for a look.
+        let _refused = sockopt::set_socket_recv_buffer_size_force(&udp, BUFFER_BYTES);
         let heard = Arc::new(Mutex::new(Vec::new()));
         let end = Arc::new(AtomicBool::new(false));
         let (notes, stop) = (heard.clone(), end.clone());
