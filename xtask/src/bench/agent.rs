@@ -23,7 +23,7 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let (of_agent, bare) = (provide()?, provide()?);
     let house = BenchDaemon::open(kit, &configured(&of_agent))?;
     let mut client = house.attach()?;
-    agents::deploy(&house, "looker", "", &format!("[{TOOL}]"))?;
+    agents::deploy(&house, "looker", agents::PYTHON, &format!("tools: [{TOOL}]"))?;
     let mut direct = HttpConnection::open(&bare)?;
     let (mut through, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {

@@ -39,9 +39,10 @@ pub(super) fn start(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     );
     let house = BenchDaemon::open(kit, &config)?;
     let mut client = house.attach()?;
-    deploy(&house, "starter", "isolation: microvm, ", "[bash]")?;
+    deploy(&house, "starter", &format!("{PYTHON}, isolation: microvm"), "tools: [bash]")?;
     let (mut starts, mut claims) = (Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
+        at_rest(&mut client)?;
         pool::full(&mut client, 1)?;
         let began = Instant::now();
         client.call("workspace_create", &json!({ "name": "claimed" }))?;
@@ -53,9 +54,12 @@ pub(super) fn start(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
         pool::full(&mut client, 1)?;
         let began = Instant::now();
         let id = execute(&mut client, "starter", false)?;
-        starts.push(first(&came)?.duration_since(began).as_secs_f64() * 1e3);
+        starts.push(requested(&came, 1)?.duration_since(began).as_secs_f64() * 1e3);
         ended(&mut client, &id)?;
     }
+    let status = client.call("pool_status", &json!({}))?;
+    let all_ready = status["classes"][0]["claimed"] == starts.len() * 2;
+    ensure!(all_ready, "not all machines were ready ones: {status}");
     Ok(vec![Figure {
         name: "agent_start",
         unit: "ms",
@@ -76,11 +80,15 @@ pub(super) fn waiting(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
         counted.fetch_add(1, SeqCst);
         answer(&json!({ "content": "Go on." }), "stop")
     })?;
-    let config = format!("{}[agent]\nmax_running = 2000\n", configured(&address));
+    // Of each bound three quarters are one user's.
+    let config = format!(
+        "{}[agent]\nmax_running = 2000\n[registry.sessions]\nmax_sessions = 2000\n",
+        configured(&address)
+    );
     let (mut house, mut empty) =
         (BenchDaemon::open(kit, &config)?, BenchDaemon::open(kit, &config)?);
     let mut client = house.attach()?;
-    deploy(&house, "talker", "", "[]")?;
+    deploy(&house, "talker", PYTHON, "tools: []")?;
     execute(&mut client, "talker", true)?;
     std::thread::sleep(REST);
     let before_kib = rss_kib(house.pid())?;
@@ -143,7 +151,7 @@ pub(super) fn at_once(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let config = format!("{}[agent]\nmax_running = 200\nmax_turns = 1000\n", configured(&address));
     let house = BenchDaemon::open(kit, &config)?;
     let mut client = house.attach()?;
-    deploy(&house, "looker", "", &format!("[{TOOL}]"))?;
+    deploy(&house, "looker", PYTHON, &format!("tools: [{TOOL}]"))?;
     let began = Instant::now();
     let begun = (0..AT_ONCE).map(|_| execute(&mut client, "looker", false));
     let ids: Vec<_> = begun.collect::<Result<_>>()?;
@@ -165,12 +173,15 @@ pub(super) fn at_once(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     }])
 }
 
-/// Deploys an agent of the model `near/m`. `runtime` is a part of a map of YAML.
-pub(super) fn deploy(house: &BenchDaemon, name: &str, runtime: &str, tools: &str) -> Result<()> {
+/// Language of an agent that names no image.
+pub(super) const PYTHON: &str = "language: python, version: '3.11'";
+
+/// Deploys an agent of the model `near/m`. `runtime` is a part of a map of YAML, `more` are lines of `spec`.
+pub(super) fn deploy(house: &BenchDaemon, name: &str, runtime: &str, more: &str) -> Result<()> {
     let manifest = format!(
         "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: {{ name: {name}, version: 1.0.0 }}\nspec:\n  \
-         runtime: {{ language: python, version: '3.11', {runtime}model: near/m }}\n  \
-         task: {{ instruction: Look. }}\n  tools: {tools}\n"
+         runtime: {{ {runtime}, model: near/m }}\n  \
+         task: {{ instruction: Look. }}\n  {more}\n"
     );
     house.output(&["call", "aegis.agent.create", "-a", &format!("manifest_yaml={manifest}")])?;
     Ok(())
@@ -190,11 +201,24 @@ pub(super) fn ended(client: &mut StdioClient, id: &Value) -> Result<Value> {
     Ok(end["last_output"].take())
 }
 
-/// Time at which the provider was asked; what else it was asked since is forgotten.
-fn first(came: &Receiver<Instant>) -> Result<Instant> {
-    let at = came.recv_timeout(PATIENCE).context("the provider was not asked")?;
-    while came.try_recv().is_ok() {}
-    Ok(at)
+/// Waits until the machines of executions that are over have stopped.
+pub(super) fn at_rest(client: &mut StdioClient) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        let listed = client.call("workspace_list", &json!({}))?;
+        let mut rows = listed["workspaces"].as_array().context("workspaces are listed")?.iter();
+        if rows.all(|row| row["owned"] == true || row["state"] == "stopped") {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < PATIENCE, "a machine goes on: {listed}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Time at which the provider was asked for the last of so many times.
+pub(super) fn requested(came: &Receiver<Instant>, times: usize) -> Result<Instant> {
+    let times: Result<Vec<_>, _> = (0..times).map(|_| came.recv_timeout(PATIENCE)).collect();
+    times.context("the provider was not asked")?.pop().context("it is asked once at least")
 }
 
 /// An answer of a model as a stream of events, over HTTP.

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{agents, kit, model};
+use super::{
+    agents::{self, PYTHON},
+    kit, model,
+};
 use super::{house::BenchDaemon, kit::BenchPrograms};
 
 /// Executions, each with so many requests of its program.
@@ -40,9 +43,9 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     for round in 0..kit.rounds(ROUNDS) {
         let [count, round] = [REQUESTS, round].map(|number| number.to_string());
         let argv = json!(["bash", "-c", PROGRAM, "asker", PORT, count, round]);
-        let command = format!("command: {{ argv: {argv}, wire: chat, protocol: exit }}, ");
+        let command = format!("{PYTHON}, command: {{ argv: {argv}, wire: chat, protocol: exit }}");
         let name = format!("asker-{round}");
-        agents::deploy(&house, &name, &command, "[]")?;
+        agents::deploy(&house, &name, &command, "tools: []")?;
         let id = agents::execute(&mut client, &name, false)?;
         let output = agents::ended(&mut client, &id)?;
         through.extend(times_ms(output.as_str().context("a program writes")?)?);
