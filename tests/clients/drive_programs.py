@@ -46,10 +46,10 @@ def until(what, look):
         time.sleep(0.05)
 
 
-def shell(tool):
+def shell(tool, command=COMMAND):
     """Arguments of a program's shell tool."""
     fields = json.dumps(tool.get("parameters") or tool.get("input_schema") or tool.get("parametersJsonSchema"))
-    arguments = {"cmd" if '"cmd"' in fields else "command": COMMAND}
+    arguments = {"cmd" if '"cmd"' in fields else "command": command}
     if '"yield_time_ms"' in fields:
         arguments["yield_time_ms"] = 30_000
     if '"description"' in fields:

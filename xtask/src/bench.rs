@@ -36,6 +36,7 @@ mod passages;
 mod policy;
 mod pool;
 mod port_url;
+mod program;
 mod quality;
 mod rag;
 mod raw;
@@ -58,7 +59,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 62] = [
+const FIGURES: [&str; 63] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -100,6 +101,7 @@ const FIGURES: [&str; 62] = [
     "agent_overhead",
     "agent_start",
     "gateway_first_byte",
+    "program_codex",
     "waiting_1000",
     "waiting_1000_start",
     "executions_100",
@@ -128,7 +130,7 @@ const FIGURES: [&str; 62] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 39] = [
+const GROUPS: [(&[&str], Measure); 40] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -167,6 +169,7 @@ const GROUPS: [(&[&str], Measure); 39] = [
     (&["agent_overhead"], agent::measure),
     (&["agent_start"], agents::start),
     (&["gateway_first_byte"], gateway::measure),
+    (&["program_codex"], program::measure),
     (&["waiting_1000", "waiting_1000_start"], agents::waiting),
     (&["executions_100"], agents::at_once),
     (&["rag_ingest", "rag_query"], rag::measure),

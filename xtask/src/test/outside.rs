@@ -23,6 +23,7 @@ use anyhow::{Result, anyhow, ensure};
 use xshell::Cmd;
 
 pub(crate) use self::embeddings::{minilm, static_model};
+pub(crate) use self::programs::KeptCodex;
 pub(crate) use self::python::python;
 pub(crate) use self::server::ServedDaemon;
 use self::tools::Tools;

@@ -1,7 +1,9 @@
 //! Agents of others as agents of ours: the pinned programs, each in a sandbox without a network, over a scripted
 //! provider, with a daemon that is killed. Their packages are put into an image of this host.
 
-use std::{fs, path::PathBuf};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use xshell::cmd;
@@ -47,40 +49,18 @@ pub(super) fn check(
     images: bool,
     set: &ProgramSet,
 ) -> Result<StepOutcome> {
-    let ProgramSet { name, programs } = *set;
     if !images {
         return Ok(StepOutcome::Skipped("no images".to_owned()));
     }
     if !program("bwrap") {
         return Ok(StepOutcome::Skipped("bwrap is not installed".to_owned()));
     }
-    let pins = format!("{name}.json");
-    let packages = tools.packages(repo, (name, &pins))?;
-    let files: Vec<_> =
-        programs.iter().map(|(_, path)| packages.join("node_modules").join(path)).collect();
-    if let Some(missing) = files.iter().find(|file| !file.exists()) {
-        bail!("{} is not among the packages of tests/clients/{pins}", missing.display());
-    }
-    let names: Vec<_> = programs.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = set.programs.iter().map(|(name, _)| *name).collect();
     let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
-    let inside = |path: &str| PathBuf::from("/node_modules").join(path);
-    let extras = ImageExtras {
-        programs: vec![tools.node_program()],
-        linked: files,
-        links: programs.iter().map(|(name, path)| (*name, inside(path))).collect(),
-        beside: Some((&packages, "node_modules")),
-    };
-    let folder = repo.target.join("programs-image");
-    let archive = host_image::write(shell, &folder, &extras)?;
-    let from = format!("docker-archive:{}", archive.display());
     // Images of its own: what a run leaves that was ended is in nobody's way.
-    let store = folder.join("images");
-    cmd!(shell, "{hivekeep} image pull {from} --name {IMAGE}")
-        .envs(image::environment(repo))
-        .env(IMAGE_DIR, &store)
-        .run()
-        .context("the image of the programs")?;
-    fs::remove_file(&archive)?;
+    let store = repo.target.join("programs-images");
+    let _none_before = fs::remove_dir_all(&store);
+    pull(repo, tools, set, (&hivekeep, &store))?;
     // Sandboxes run as users of their own, and pass through the home.
     let home = shell.create_temp_dir()?;
     cmd!(shell, "chmod 755").arg(home.path()).run()?;
@@ -94,7 +74,70 @@ pub(super) fn check(
         .env("HIVEKEEP_REGISTRY__RATE__ENABLED", "false")
         .env("HIVEKEEP_NETWORK__MODE", "off")
         .run();
-    fs::remove_dir_all(&folder)?;
+    fs::remove_dir_all(&store)?;
     driven?;
     Ok(passed(format!("{}, with daemons killed under each", names.join(", "))))
+}
+
+/// Puts a set's programs into an image of a store; the folder of their packages.
+fn pull(
+    repo: &Repo,
+    tools: &Tools,
+    &ProgramSet { name, programs }: &ProgramSet,
+    (hivekeep, store): (&Path, &Path),
+) -> Result<PathBuf> {
+    let pins = format!("{name}.json");
+    let packages = tools.packages(repo, (name, &pins))?;
+    let files: Vec<_> =
+        programs.iter().map(|(_, path)| packages.join("node_modules").join(path)).collect();
+    if let Some(missing) = files.iter().find(|file| !file.exists()) {
+        bail!("{} is not among the packages of tests/clients/{pins}", missing.display());
+    }
+    let inside = |path: &str| PathBuf::from("/node_modules").join(path);
+    let extras = ImageExtras {
+        programs: vec![tools.node_program()],
+        linked: files,
+        links: programs.iter().map(|(name, path)| (*name, inside(path))).collect(),
+        beside: Some((&packages, "node_modules")),
+    };
+    let (shell, folder) = (&repo.shell, repo.target.join("programs-image"));
+    let archive = host_image::write(shell, &folder, &extras)?;
+    let from = format!("docker-archive:{}", archive.display());
+    cmd!(shell, "{hivekeep} image pull {from} --name {IMAGE}")
+        .envs(image::environment(repo))
+        .env(IMAGE_DIR, store)
+        .run()
+        .context("the image of the programs")?;
+    fs::remove_dir_all(&folder)?;
+    Ok(packages)
+}
+
+/// Codex on this host, and in an image beside those of the bench, which is removed when this is dropped.
+pub(crate) struct KeptCodex<'r> {
+    repo: &'r Repo,
+    hivekeep: PathBuf,
+    /// Search path in which it is found on this host.
+    pub(crate) path: OsString,
+}
+
+impl<'r> KeptCodex<'r> {
+    pub(crate) const IMAGE: &'static str = IMAGE;
+
+    pub(crate) fn new(repo: &'r Repo, hivekeep: PathBuf) -> Result<Self> {
+        let tools = Tools::get(repo)?;
+        let packages = pull(repo, &tools, &CODEX, (&hivekeep, &repo.images()))?;
+        let mut path = packages.join("node_modules/.bin:").into_os_string();
+        path.push(tools.search_path());
+        Ok(Self { repo, hivekeep, path })
+    }
+}
+
+impl Drop for KeptCodex<'_> {
+    fn drop(&mut self) {
+        let Self { repo, hivekeep, .. } = self;
+        let removal = cmd!(repo.shell, "{hivekeep} image rm {IMAGE}");
+        if let Err(error) = removal.envs(image::environment(repo)).run() {
+            eprintln!("xtask: the image of the programs stays: {error:#}");
+        }
+    }
 }

@@ -52,6 +52,11 @@ impl Tools {
         self.node_bin.join("node")
     }
 
+    /// The search path of programs that run by it.
+    pub(super) fn search_path(&self) -> OsString {
+        search_path(&self.node_bin)
+    }
+
     /// A script for Node.js.
     pub(super) fn node(&self, script: &Path) -> Cmd<'_> {
         let node = self.node_bin.join("node");
