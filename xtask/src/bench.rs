@@ -6,6 +6,7 @@
 //! ever given without it.
 
 mod agent;
+mod agent_forks;
 mod agents;
 mod bare;
 mod browser;
@@ -59,7 +60,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 63] = [
+const FIGURES: [&str; 64] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -105,6 +106,7 @@ const FIGURES: [&str; 63] = [
     "waiting_1000",
     "waiting_1000_start",
     "executions_100",
+    "agent_fork_8",
     "rag_ingest",
     "rag_query",
     "rag_query_100k",
@@ -130,7 +132,7 @@ const FIGURES: [&str; 63] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 40] = [
+const GROUPS: [(&[&str], Measure); 41] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -172,6 +174,7 @@ const GROUPS: [(&[&str], Measure); 40] = [
     (&["program_codex"], program::measure),
     (&["waiting_1000", "waiting_1000_start"], agents::waiting),
     (&["executions_100"], agents::at_once),
+    (&["agent_fork_8"], agent_forks::measure),
     (&["rag_ingest", "rag_query"], rag::measure),
     (&["rag_query_100k"], rag::large),
     (&["rag_quality", "rag_quality_tiny"], quality::measure),

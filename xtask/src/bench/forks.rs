@@ -46,7 +46,7 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn command(client: &mut StdioClient, workspace: &str, command: &str) -> Result<()> {
+pub(super) fn command(client: &mut StdioClient, workspace: &str, command: &str) -> Result<()> {
     let args = json!({ "workspace_id": workspace, "command": command });
     let result = client.call("exec", &args)?;
     ensure!(result["exit_code"] == 0, "{command}: {result}");
@@ -54,7 +54,7 @@ fn command(client: &mut StdioClient, workspace: &str, command: &str) -> Result<(
 }
 
 /// Makes a snapshot with memory; returns how long the guest was paused, in milliseconds.
-fn save(client: &mut StdioClient, workspace: &str, name: &str) -> Result<f64> {
+pub(super) fn save(client: &mut StdioClient, workspace: &str, name: &str) -> Result<f64> {
     let args = json!({
         "workspace_id": workspace, "action": "create", "name": name, "include_memory": true,
     });
@@ -155,20 +155,9 @@ fn fork_20(
     let (mut ours, mut execs, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
         bare.push(template.start_together(kit, FORKS)?.as_secs_f64() * 1e3);
-        let began = Instant::now();
-        let args = json!({ "workspace_id": STEM, "snapshot_name": "node", "count": FORKS });
-        let forked = client.call("workspace_fork", &args)?;
-        ours.push(began.elapsed().as_secs_f64() * 1e3);
-        let workers = forked["workers"].as_array().context("forks are listed")?;
-        ensure!(workers.len() == FORKS, "not all forks were made: {}", forked["failures"]);
-        let names: Vec<_> = workers.iter().map(|worker| worker["name"].clone()).collect();
-        let args = json!({ "workspace_ids": names, "commands": "true" });
-        let answered = client.call("exec_parallel", &args)?;
-        execs.push(began.elapsed().as_secs_f64() * 1e3);
-        ensure!(answered["summary"]["succeeded"] == FORKS, "not all answer: {answered}");
-        for name in &names {
-            destroy(client, name.as_str().context("a fork has a name")?)?;
-        }
+        let (forked, ran) = together(client, STEM, FORKS)?;
+        ours.push(forked);
+        execs.push(ran);
     }
     destroy(client, STEM)?;
     Ok(Figure {
@@ -185,6 +174,26 @@ fn fork_20(
             round(median(execs))
         ),
     })
+}
+
+/// Forks a machine from its snapshot `node`, so many at once that are then destroyed: milliseconds until they are made,
+/// and until each has run a command.
+pub(super) fn together(client: &mut StdioClient, source: &str, count: usize) -> Result<(f64, f64)> {
+    let began = Instant::now();
+    let args = json!({ "workspace_id": source, "snapshot_name": "node", "count": count });
+    let forked = client.call("workspace_fork", &args)?;
+    let made_ms = began.elapsed().as_secs_f64() * 1e3;
+    let workers = forked["workers"].as_array().context("forks are listed")?;
+    ensure!(workers.len() == count, "not all forks were made: {}", forked["failures"]);
+    let names: Vec<_> = workers.iter().map(|worker| worker["name"].clone()).collect();
+    let args = json!({ "workspace_ids": names, "commands": "true" });
+    let answered = client.call("exec_parallel", &args)?;
+    let ran_ms = began.elapsed().as_secs_f64() * 1e3;
+    ensure!(answered["summary"]["succeeded"] == count, "not all answer: {answered}");
+    for name in &names {
+        destroy(client, name.as_str().context("a fork has a name")?)?;
+    }
+    Ok((made_ms, ran_ms))
 }
 
 fn fork_20_memory(client: &mut StdioClient, cold_kib: f64) -> Result<Figure> {
