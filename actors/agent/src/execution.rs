@@ -147,11 +147,10 @@ impl Saga for ExecutionSaga {
     fn resume(shared: Arc<ExecutionShared>, handle: SagaHandle<Self>) -> Self {
         let state = handle.state();
         let clock = ActiveClock { paused_at: state.last_at, resumed_at: Utc::now() };
-        let doubtful =
-            state.due().into_iter().chain(state.program_steps()).filter_map(|step| match step {
-                ExecutionStep::Call(key) => Some(key),
-                _ => None,
-            });
+        let doubtful = state.begun_calls().into_iter().filter_map(|step| match step {
+            ExecutionStep::Call(key) => Some(key),
+            _ => None,
+        });
         let doubtful = (state.forks.rewinds, doubtful.collect());
         if let Some(session) = state.child.filter(|_| !state.closed) {
             shared.machines.decide(session, &state.begun.plan);
@@ -395,10 +394,19 @@ async fn repeated<T, F: Future<Output = Result<T, ToolError>>>(
     cancel: &CancellationToken,
     work: impl Fn() -> F,
 ) -> Result<T, ToolError> {
+    repeated_while(is_passing, cancel, work).await
+}
+
+/// Repeats what fails by such an error, some times; no longer when it is cancelled.
+async fn repeated_while<T, F: Future<Output = Result<T, ToolError>>>(
+    passes: impl Fn(&ToolError) -> bool,
+    cancel: &CancellationToken,
+    work: impl Fn() -> F,
+) -> Result<T, ToolError> {
     let mut pause = PAUSE;
     for _ in 1..ATTEMPTS {
         match work().await {
-            Err(error) if is_passing(&error) => {
+            Err(error) if passes(&error) => {
                 let asked = error.retry_after_ms.map(Duration::from_millis).unwrap_or_default();
                 let pausing = tokio::time::sleep(pause.max(asked));
                 if cancel.run_until_cancelled(pausing).await.is_none() {

@@ -69,11 +69,12 @@ pub trait WorkspaceForks: Send + Sync {
 }
 
 /// Standstill of workspaces that nobody needs for now. Whatever is wanted of one next has it go on, as one that is
-/// parked.
+/// parked. A link by virtio-serial is given up when its pings are missed, and with it what is held. A connection to a
+/// forward does not end a pause.
 #[async_trait]
 pub trait WorkspaceStandstill: Send + Sync {
     /// Has the machine of a session's own workspace stand still with its memory, or with it on the disk where `saved`
-    /// says so and it can be. Succeeds where none runs.
+    /// says so and it can be. Succeeds where none runs, also where it has crashed.
     ///
     /// # Errors
     /// Those of `workspace_pause`: above all where a machine cannot be paused; it runs on then.

@@ -6,7 +6,7 @@ pub(crate) mod wake;
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, fault_point, tools};
+use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -144,15 +144,15 @@ pub(super) fn turn(
     let (paused, rested) = (to == Phase::Paused, state.ledger.rests);
     let turned = state.to_its_end(async move {
         let turned = async {
-            if paused && rests {
+            // Before the pause, which the next daemon judges by it: one that a person asked for, too.
+            if paused && rests != rested {
                 workspace.note(Record::RestSet { rests }).await?;
-                fault_point!("rest.recorded");
             }
             match paused {
                 true => driver.halt(&handle).await?,
                 false => driver.go_on(&handle).await?,
             }
-            if rested && !(paused && rests) {
+            if rested && !paused {
                 workspace.note(Record::RestSet { rests: false }).await?;
             }
             Ok::<_, ToolError>(())

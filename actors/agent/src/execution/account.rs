@@ -358,10 +358,15 @@ impl ExecutionAccount {
         self.read = self.read.max(messages);
     }
 
+    /// Ends a wait, whose time is not work.
+    pub(super) fn unblocked(&mut self, at: DateTime<Utc>) {
+        self.waited.extend(self.waiting.take().map(|(since, _)| (since, at)));
+    }
+
     /// Gives up what it is at: the messages so far count as read, and a wait is over.
     pub(super) fn stopped(&mut self, at: DateTime<Utc>) {
         self.took(self.messages.len());
-        self.waited.extend(self.waiting.take().map(|(since, _)| (since, at)));
+        self.unblocked(at);
     }
 
     /// Follows an answer whose turn came to this, and whose request had so many messages.
@@ -393,7 +398,7 @@ impl ExecutionAccount {
         self.messages.truncate(kept);
         self.messages.extend(since);
         (self.read, self.admitted) = (read, None);
-        self.waited.extend(self.waiting.take().map(|(since, _)| (since, at)));
+        self.unblocked(at);
     }
 
     /// Counts an amount of a request of its program.
@@ -431,7 +436,7 @@ impl ExecutionAccount {
                     *bound = bound.saturating_add(amount);
                     self.warned.remove(&kind);
                 }
-                self.waited.extend(self.waiting.take().map(|(since, _)| (since, at)));
+                self.unblocked(at);
             }
             // An end overtook them.
             AccountChange::BudgetReached(_) | AccountChange::Continued { .. } => {}

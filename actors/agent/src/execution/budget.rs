@@ -128,7 +128,8 @@ impl ExecutionSaga {
     }
 }
 
-/// Records that a bound has too little left, unless an execution waits already.
+/// Records that a bound has too little left, unless an execution waits already, or its machine is still to go on: whoever
+/// needs more asks again.
 pub(crate) async fn wait_for_budget(
     handle: &SagaHandle<ExecutionSaga>,
     shared: &ExecutionShared,
@@ -144,8 +145,8 @@ pub(crate) async fn wait_for_budget(
     };
     let wait = BudgetWait { of, kind, used, wanted, limit, until };
     let decide = |state: &ExecutionState| {
-        let over = state.end.is_some() || state.iteration().is_none();
-        if over || state.account.waiting().is_some() {
+        let held = state.account.waiting().is_some() || state.standstill_due().is_some();
+        if held || state.asks_no_more() {
             return Ok(Decision::nothing());
         }
         let reached = Record::account(AccountChange::BudgetReached(wait));

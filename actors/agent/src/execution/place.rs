@@ -170,7 +170,7 @@ impl ExecutionSaga {
         let keep_secs = most.unwrap_or(u64::MAX).min(machines.keep_secs);
         let mut kept = Vec::new();
         let retired = machines.retire(state.begun.id, session, keep_secs, &mut kept).await;
-        if retired.is_err() {
+        if retired.is_err() || kept.iter().any(|it| it.not_stopped.is_some()) {
             self.unless_closing().await;
         }
         lock(&machines.decided).remove(&session);

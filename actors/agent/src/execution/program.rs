@@ -16,7 +16,11 @@ use hivekeep_ports::{
     GuestHttp, ModelRelay, ModelUse, Places, ProgramConnections, TaskAssignment, TaskOutputs,
     TaskResult, TaskText, TaskWindow, Tasks,
 };
-use hivekeep_runtime::{log::LogError, saga::SagaView};
+use hivekeep_runtime::{
+    log::{Decision, LogError},
+    runs::RunState,
+    saga::SagaView,
+};
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
@@ -82,7 +86,7 @@ impl ExecutionSaga {
             tokio::select! {
                 biased;
                 ended = self.while_it_runs(&calls, run.run()) => Ok(ended?.map_err(Some)),
-                () = self.late() => Ok(Err(None)),
+                late = self.late() => late.map(|()| Err(None)),
                 failed = self.make_calls(&calls) => Err(failed),
             }
         };
@@ -124,22 +128,35 @@ impl ExecutionSaga {
         }
     }
 
-    /// Ends when no time is left, or the execution is over. A wait for more budget takes no time.
-    async fn late(&self) {
+    /// Ends when no time is left, or the execution is over. A wait for more budget takes no time of work, and its own end
+    /// is recorded.
+    async fn late(&self) -> Result<(), LogError> {
         let mut news = self.handle.watch();
         loop {
             let state = self.handle.state();
-            let waits = state.account.waiting().is_some();
+            let until = state.account.waiting().map(|wait| wait.until);
             let paid = self.time_left(&state).map_or(Duration::MAX, |(left, _)| left);
-            let left = self.left(&state).map_or(Duration::ZERO, |left| left.min(paid));
-            if state.end.is_some() || !waits && left.is_zero() {
-                return;
+            let left = match until {
+                Some(at) => (at - Utc::now()).to_std().unwrap_or_default(),
+                None => self.left(&state).map_or(Duration::ZERO, |left| left.min(paid)),
+            };
+            if state.end.is_some() || until.is_none() && left.is_zero() {
+                return Ok(());
             }
             let changed = |view: &SagaView<Self>| {
-                view.state.account.waiting().is_some() != waits || view.state.end.is_some()
+                let now = view.state.account.waiting().map(|wait| wait.until);
+                now != until || view.state.end.is_some()
             };
+            if left.is_zero() {
+                let ends = |state: &ExecutionState| {
+                    let over = state.woken(Utc::now());
+                    Ok(over.map_or_else(Decision::nothing, Decision::record))
+                };
+                self.handle.decide::<LogError>(ends).await?;
+                continue;
+            }
             tokio::select! {
-                () = tokio::time::sleep(left), if !waits => {}
+                () = tokio::time::sleep(left) => {}
                 // The handle keeps it open.
                 _ = news.wait_for(changed) => {}
             }
@@ -348,8 +365,11 @@ impl ProgramRun<'_> {
         if self.program.acp {
             return self.hang_up().await;
         }
-        let Some(at) = self.workspace.get() else { return };
-        let stopping = self.ports.tasks.cancel(*at, self.task_id.clone());
+        // The program may not have been looked at since the daemon began: its machine stood still.
+        let machines = &self.saga.shared.machines;
+        let own = || machines.own(self.state).map(|found| found.id);
+        let Some(at) = self.workspace.get().copied().or_else(own) else { return };
+        let stopping = self.ports.tasks.cancel(at, self.task_id.clone());
         match tokio::time::timeout(STOPPING, stopping).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(task = self.task_id, %error, "it is not stopped"),

@@ -91,17 +91,22 @@ impl RelayedRequests {
 }
 
 impl ExecutionState {
+    /// True where nothing asks any more: the execution, its iteration or the program of that is over.
+    pub(crate) fn asks_no_more(&self) -> bool {
+        self.end.is_some() || self.iteration().is_none_or(|it| it.program.is_some())
+    }
+
     /// Checks that a program may ask its model once more.
     ///
     /// # Errors
-    /// `tokens_exhausted`, `turns_exhausted`, `actor_unavailable` for an execution that is over.
+    /// `tokens_exhausted`, `turns_exhausted`, `program_failed` for a program that is over.
     pub(crate) fn may_ask(&self) -> Result<(), ToolError> {
         let limits = &self.begun.plan.limits;
         let quota = |code, message: String, next: &str| {
             Err(ToolError::new(Layer::Quota, code, message).next(next))
         };
-        if self.end.is_some() {
-            let message = "the execution is over";
+        if self.asks_no_more() {
+            let message = "the program is over";
             return Err(ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message));
         }
         if self.tokens >= limits.tokens {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::{
-    ATTEMPTS, ExecutionSaga, ExecutionStep, PAUSE,
+    ExecutionSaga, ExecutionStep, repeated_while,
     state::{ExecutionState, Record},
 };
 
@@ -28,7 +28,7 @@ use super::{
 pub(crate) enum StandstillChange {
     /// A chat has waited for so long that its machine is not needed for now.
     Idle,
-    /// The machine stands still; or runs on, because there is none of its own, or for the error.
+    /// The machine stands still; or there is none of its own, or it runs on for the error.
     Halted { workspace: Option<WorkspaceId>, error: Option<Box<ToolError>> },
     /// The machine goes on; after an error by its next use.
     WentOn { error: Option<Box<ToolError>> },
@@ -56,10 +56,11 @@ impl StandstillChange {
             Self::Halted { workspace: Some(workspace), error: None } => {
                 ("machine_paused", json!({ "workspace_id": workspace }))
             }
+            Self::Halted { workspace: None, .. } => ("machine_absent", json!({})),
             Self::Halted { workspace, error } => {
                 ("machine_not_paused", json!({ "workspace_id": workspace, "error": error }))
             }
-            Self::WentOn { error } => ("machine_resumed", json!({ "error": error })),
+            Self::WentOn { error } => ("standstill_ended", json!({ "error": error })),
         }
     }
 
@@ -150,16 +151,8 @@ impl ExecutionSaga {
                 None => port.go_on(owner, id).await,
             }
         };
-        let (mut pause, mut asked) = (PAUSE, ask().await);
-        for _ in 1..ATTEMPTS {
-            if asked.as_ref().map_or_else(|error| !error.retryable, |()| true) {
-                break;
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-            asked = ask().await;
-        }
-        let error = asked.err()?;
+        let passes = |error: &ToolError| error.retryable;
+        let error = repeated_while(passes, self.handle.cancelled(), ask).await.err()?;
         self.unless_closing().await;
         Some(Box::new(error))
     }

@@ -368,6 +368,10 @@ impl Sourced for ExecutionState {
 
     fn apply(&mut self, record: Record) -> Result<(), Record> {
         self.follow(&record).ok_or_else(|| record.clone())?;
+        if matches!(record, Record::ProgramEnded { .. } | Record::IterationFailed { .. }) {
+            // Whatever asked for more has ended.
+            Arc::make_mut(&mut self.account).unblocked(record.at());
+        }
         let outside = match &record {
             Record::Account { change, .. } => change.is_from_outside(),
             Record::Standstill { .. } => true,

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{CallCx, ExecutionId, JobId, ToolError, WorkspaceId, lock};
+use hivekeep_kernel::{CallCx, ExecutionId, JobId, Layer, ToolError, WorkspaceId, lock};
 use hivekeep_ports::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, EntryPoint, PlaceProcess, ProcessOutput,
     ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize,
@@ -14,7 +14,12 @@ use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Stage, fakes::says, tasks::write};
+use super::{
+    Stage,
+    fakes::says,
+    machine::{RelayPlay, whole},
+    tasks::write,
+};
 use crate::execution::state::{ExecutionState, Record};
 
 /// Frames that a program says to one of ours.
@@ -136,7 +141,7 @@ impl CommandRunner for FakePrograms {
 
     async fn output(
         &self,
-        _: &CallCx,
+        cx: &CallCx,
         id: JobId,
         window: ProcessWindow,
     ) -> Result<ProcessOutput, ToolError> {
@@ -156,7 +161,14 @@ impl CommandRunner for FakePrograms {
                     return Ok(ProcessOutput { process: one.shown.clone(), stdout, stderr });
                 }
             }
-            news.changed().await.expect("it is held");
+            // As the dispatcher does: the end goes first.
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(cx.deadline) => {
+                    return Err(ToolError::deadline(Layer::Actor, 60));
+                }
+                told = news.changed() => told.expect("it is held"),
+            }
         }
     }
 
@@ -295,12 +307,19 @@ impl Stage {
     async fn with_acp(
         script: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
     ) -> (Self, String) {
+        Self::bounded_acp("", script).await
+    }
+
+    async fn bounded_acp(
+        bound: &str,
+        script: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
+    ) -> (Self, String) {
         let stage = Self::for_acp().await;
         stage.machine.programs().play(script);
         let text = "apiVersion: 100monkeys.ai/v1\nkind: Agent\nmetadata: { name: talker, version: 1.0.0 }\nspec:\n  \
             runtime: { language: python, version: '3.11', command: { argv: [talker], wire: responses, protocol: acp } }\n  \
             task: { instruction: Write a file. }\n  tools: [fs.read]\n";
-        stage.good("create", json!({ "manifest_yaml": text })).await;
+        stage.good("create", json!({ "manifest_yaml": format!("{text}{bound}") })).await;
         let started = stage.good("aegis.task.execute", json!({ "agent_id": "talker" })).await;
         (stage, started["execution_id"].as_str().expect("an id").to_owned())
     }
@@ -505,4 +524,33 @@ async fn what_a_program_asks_for_is_answered_in_bounds_while_a_person_decides() 
     assert_eq!(outcome["outcome"], "cancelled", "it may, and the program offers no such option");
     programs.says(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
     assert_eq!(stage.end(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_program_goes_on_after_a_standstill_that_is_longer_than_any_call() {
+    let bound = "  execution: { budget: { tokens: 40 } }\n";
+    let (stage, id) = Stage::bounded_acp(bound, NOT_LOADING).await;
+    let programs = stage.machine.programs();
+    eventually("it has its task", async || {
+        programs.asked().last().is_some_and(|it| it == "session/prompt")
+    })
+    .await;
+    stage.machine.play(|_, _| RelayPlay::Whole(&["one ", "two"]));
+    let machine = stage.machine.clone();
+    let long = json!({ "model": "m", "input": "c".repeat(90) }).to_string();
+    let held =
+        tokio::spawn(async move { whole(machine.sends("/v1/responses", &long).await).await });
+    stage.waits_for(&id, "budget").await;
+    eventually("it stands still", async || stage.machines.is_halted()).await;
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(300)).await;
+    tokio::time::resume();
+    stage.continued(&id, json!({ "budget": { "tokens": 500 } })).await;
+    assert_eq!(held.await.expect("answered").0, 200);
+    let end = json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } });
+    programs.says(&piece("Done."));
+    programs.says(&end);
+    let over = stage.end(&id).await;
+    assert_eq!((&over["status"], &over["last_output"]), (&json!("completed"), &json!("Done.")));
+    assert_eq!(programs.processes().len(), 1);
 }

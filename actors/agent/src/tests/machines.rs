@@ -22,11 +22,12 @@ use hivekeep_runtime::log;
 use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Stage,
     fakes::{says, turns},
-    tasks::{opened, types, write},
+    tasks::{opened, types, worker, write},
 };
 use crate::execution::state::{ExecutionState, Record};
 
@@ -47,8 +48,12 @@ struct MachinesState {
     fails: bool,
     /// Machines that stand still.
     halted: BTreeSet<WorkspaceId>,
-    /// Machines cannot stand still.
-    restless: bool,
+    /// Error of each wish for a standstill.
+    restless: Option<ToolError>,
+    /// Held while no machine may go on.
+    going_on: Arc<tokio::sync::Mutex<()>>,
+    /// Daemon whose end is ordered during the next stop of a workspace, which fails then.
+    closes: Option<CancellationToken>,
 }
 
 impl FakeMachines {
@@ -91,8 +96,14 @@ impl FakeMachines {
     }
 
     /// Has no machine stand still.
-    pub(super) fn be_restless(&self) {
-        lock(&self.0).restless = true;
+    pub(super) fn be_restless(&self, error: ToolError) {
+        lock(&self.0).restless = Some(error);
+    }
+
+    /// Has no machine go on before the guard is dropped.
+    pub(super) async fn hold_back(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        let gate = lock(&self.0).going_on.clone();
+        gate.lock_owned().await
     }
 
     /// Whether a machine stands still.
@@ -134,6 +145,10 @@ impl FakeMachines {
             "workspace_destroy" => {
                 state.workspaces.remove(&session);
                 json!({})
+            }
+            "workspace_stop" if state.closes.is_some() => {
+                state.closes.take().expect("it is there").cancel();
+                return Err(ToolError::internal("it ends"));
             }
             "workspace_stop" | "workspace_start" => {
                 let stops = tool == "workspace_stop";
@@ -248,19 +263,17 @@ impl WorkspaceStandstill for FakeMachines {
         let mut state = lock(&self.0);
         assert_eq!(state.workspaces.get(&owner).map(|(own, _)| *own), Some(id));
         state.calls.push(("halt".to_owned(), json!(saved)));
-        match state.restless {
-            true => Err(ToolError::new(Layer::Machine, codes::INTERNAL, "it has no cgroup")),
-            false => {
-                state.halted.insert(id);
-                Ok(())
-            }
+        if let Some(error) = &state.restless {
+            return Err(error.clone());
         }
+        state.halted.insert(id);
+        Ok(())
     }
 
     async fn go_on(&self, _: SessionId, id: WorkspaceId) -> Result<(), ToolError> {
-        let mut state = lock(&self.0);
-        state.calls.push(("go_on".to_owned(), json!(id)));
-        state.halted.remove(&id);
+        lock(&self.0).calls.push(("go_on".to_owned(), json!(id)));
+        let _they_may = self.hold_back().await;
+        lock(&self.0).halted.remove(&id);
         Ok(())
     }
 }
@@ -419,6 +432,22 @@ async fn what_is_not_to_be_kept_is_destroyed_also_where_nothing_was_asked_for() 
     let destroyed = json!({ "workspace_id": workspace });
     assert_eq!(stage.machines.calls("workspace_destroy"), [destroyed]);
     assert_eq!(events.last().expect("one")["payload"], json!({}));
+}
+
+#[tokio::test]
+async fn a_stop_that_the_daemons_own_end_prevents_is_made_by_the_next_daemon() {
+    let mut stage = Stage::with_machine(MACHINE).await;
+    lock(&stage.machines.0).closes = Some(stage.rig.daemon.closing.clone());
+    let id = stage.begun("end").await;
+    eventually("it is told", async || stage.rig.daemon.closing.is_cancelled()).await;
+    // Behind what the end of the session would have written.
+    let other = worker("").replace("name: worker", "name: other");
+    stage.good("create", json!({ "manifest_yaml": other })).await;
+    stage.rig = stage.rig.stopped().await;
+    let events = stage.closed(&id).await;
+    assert_eq!(stage.machines.calls("workspace_stop").len(), 2);
+    let kept = &events.last().expect("one")["payload"]["workspaces"][0];
+    assert_eq!(kept.get("not_stopped"), None);
 }
 
 /// A machine is found again and not made twice, and has its end, wherever the daemon died.

@@ -421,6 +421,36 @@ async fn a_program_has_the_tools_of_its_execution_and_each_call_is_made_once_and
 }
 
 #[tokio::test]
+async fn a_call_that_was_begun_before_a_bound_is_made_once() {
+    let bound = "  tools: [hold]\n  execution: { budget: { tokens: 40 } }\n";
+    let (mut stage, id) = Stage::with_program(bound).await;
+    stage.machine.play(|_, _| RelayPlay::Whole(&["one ", "two"]));
+    let call = message(7, "tools/call", &json!({ "name": "hold" }));
+    let machine = stage.machine.clone();
+    let cut =
+        tokio::spawn(
+            async move { whole(machine.sends_numbered("/mcp", "p-1", &call).await).await },
+        );
+    eventually("it is called", async || stage.children.calls("hold") == 1).await;
+    assert_eq!(stage.asks("a").await.0, 200);
+    let (machine, long) = (stage.machine.clone(), body(&"c".repeat(30)));
+    let held = tokio::spawn(async move { machine.sends(PATH, &long).await });
+    stage.waits_for(&id, "budget").await;
+    stage.rig = stage.rig.crashed().await;
+    cut.abort();
+    held.abort();
+    stage.continued(&id, json!({ "budget": { "tokens": 500 } })).await;
+    let twice = eventually("it is made", async || stage.children.calls("hold") == 2);
+    let (text, failed) = tokio::select! {
+        told = stage.calls_tool("p-1", "hold", json!({})) => told,
+        () = twice => panic!("it is made twice"),
+    };
+    assert!(failed && text.contains("whether it took effect is not known"), "{text}");
+    stage.machine.finish(exited(0), SAID, "").await;
+    assert_eq!(stage.end(&id).await["status"], "completed");
+}
+
+#[tokio::test]
 async fn a_call_of_a_program_is_judged_before_it_is_made() {
     let (stage, id) = Stage::with_program(
         "  tools: [fs.write]\n  execution:\n    tool_validation:\n    \

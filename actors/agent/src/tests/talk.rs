@@ -102,7 +102,7 @@ async fn at_its_budget_an_execution_waits_without_an_actor_and_goes_on_with_more
     assert_eq!(listed["executions"][0]["waiting_for"], "budget");
     eventually("its actor has gone", async || stage.actors() == 0).await;
     let events = stage.events(&id).await;
-    assert_eq!(types(&events)[events.len() - 2..], ["budget_reached", "machine_not_paused"]);
+    assert_eq!(types(&events)[events.len() - 2..], ["budget_reached", "machine_absent"]);
     // 15 are used, and a request of 4 messages may come to 50.
     let reached = &events[events.len() - 2]["payload"];
     assert_eq!((&reached["used"], &reached["wanted"]), (&json!(15), &json!(50)));

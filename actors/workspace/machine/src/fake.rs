@@ -111,6 +111,7 @@ struct State {
     kills_refused: bool,
     guests: HashMap<String, tokio::task::AbortHandle>,
     save_failures: Vec<Error>,
+    turn_failures: Vec<Error>,
     forward_failures: Vec<Error>,
     paused: HashSet<String>,
     /// Stopped machines, and whether there is room by now.

@@ -62,11 +62,12 @@ fn begin(
     state: &mut Workspace,
     wanted: Standstill,
 ) -> Result<BoxFuture<'static, Result<(), ToolError>>, ToolError> {
-    if state.status.activity == Activity::Reattaching {
-        // It may be found standing still.
+    if matches!(state.status.activity, Activity::Reattaching | Activity::Pausing) {
+        // It may be found standing still, or its pause or the end of one is under way.
         return Err(state.status.phase.busy());
     }
-    let stands = matches!(state.status.phase, Phase::Paused | Phase::Parked | Phase::Stopped);
+    use Phase::{Crashed, Failed, Parked, Paused, Stopped};
+    let stands = matches!(state.status.phase, Paused | Parked | Stopped | Crashed | Failed);
     let done = || async { Ok(()) }.boxed();
     Ok(match wanted {
         Standstill::Over if !rests(state) => done(),

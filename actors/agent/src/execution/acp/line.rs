@@ -93,7 +93,9 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
 
     /// Reads more, after a wait if there is nothing; fails when the program has ended and all is read.
     async fn read(&mut self) -> Result<(), AcpBreak> {
-        let (wanted, until) = (self.at + self.buffer.len() as u64, Instant::now() + PATIENCE);
+        let wanted = self.at + self.buffer.len() as u64;
+        // From the first failure on: a machine may have stood still during the call.
+        let mut until = None;
         let window = ProcessWindow {
             stdout_from: wanted,
             stderr_from: self.stderr_from,
@@ -104,13 +106,13 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
             match self.runner.output(&(self.context)(), self.process, window).await {
                 Ok(output) => match &output.process.state {
                     ProcessState::Unknown(why) if output.stdout.bytes.is_empty() => {
-                        if Instant::now() >= until {
+                        if is_over(&mut until) {
                             return Err(AcpBreak::died(why));
                         }
                     }
                     _ => break output,
                 },
-                Err(error) if Instant::now() >= until => return Err(AcpBreak::Died(error)),
+                Err(error) if is_over(&mut until) => return Err(AcpBreak::Died(error)),
                 Err(_) => {}
             }
             tokio::time::sleep(PAUSE).await;
@@ -183,6 +185,11 @@ impl<C: Fn() -> CallCx> AcpLine<C> {
             Err(_) => Err(AcpBreak::Failed(ToolError::deadline(Layer::Actor, limit.as_secs()))),
         }
     }
+}
+
+/// Whether the patience with a machine is over, which begins with the first question.
+fn is_over(until: &mut Option<Instant>) -> bool {
+    Instant::now() >= *until.get_or_insert_with(|| Instant::now() + PATIENCE)
 }
 
 /// Answer of a program to one of our requests; `None` if it is to another.

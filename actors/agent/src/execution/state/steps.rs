@@ -75,7 +75,12 @@ impl ExecutionState {
     /// Steps of the call of a program that runs.
     pub(crate) fn program_steps(&self) -> Vec<ExecutionStep> {
         let waits = self.account.waiting().is_some() || !self.runs_program();
-        let Some(iteration) = self.iteration().filter(|_| !waits) else { return Vec::new() };
+        if waits { Vec::new() } else { self.begun_calls() }
+    }
+
+    /// Steps of the last turn's calls, also while the execution waits: they may have been begun before that.
+    pub(crate) fn begun_calls(&self) -> Vec<ExecutionStep> {
+        let Some(iteration) = self.iteration() else { return Vec::new() };
         match self.calls_due(iteration) {
             due if !due.is_empty() && self.calls_to_admit().is_some() => vec![ExecutionStep::Admit],
             due => due,

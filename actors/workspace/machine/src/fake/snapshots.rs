@@ -40,6 +40,15 @@ impl FakeDriver {
         lock(&self.state).save_failures.push(error);
     }
 
+    /// Makes the next pause or resume fail with this.
+    pub fn fail_next_turn(&self, error: Error) {
+        lock(&self.state).turn_failures.push(error);
+    }
+
+    fn turns(&self) -> Result<(), Error> {
+        lock(&self.state).turn_failures.pop().map_or(Ok(()), Err)
+    }
+
     fn living(&self, handle: &MachineHandle) -> Result<(), Error> {
         if self.is_running(&handle.workspace) {
             Ok(())
@@ -79,14 +88,15 @@ impl Snapshots for FakeDriver {
     async fn pause(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("pause", &handle.workspace);
         self.held("pause").await;
-        self.living(handle)?;
+        self.living(handle).and_then(|()| self.turns())?;
         lock(&self.state).paused.insert(handle.workspace.clone());
         Ok(())
     }
 
     async fn resume(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("resume", &handle.workspace);
-        self.living(handle)?;
+        self.held("resume").await;
+        self.living(handle).and_then(|()| self.turns())?;
         let room = {
             let mut state = lock(&self.state);
             state.paused.remove(&handle.workspace);

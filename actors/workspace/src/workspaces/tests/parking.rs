@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{SessionId, SnapshotId, ToolError, WorkspaceId};
-use hivekeep_machine::Error;
+use hivekeep_machine::{Error, ExitHow};
 use hivekeep_ports::{WorkspacePorts as _, WorkspaceStandstill as _};
 use hivekeep_store::StreamId;
 use serde_json::{Value, json};
@@ -393,4 +393,69 @@ async fn a_standstill_outlives_the_daemon_and_ends_by_use_or_with_the_machine() 
     assert!(!stage.driver.is_running(&id));
     stage.call("workspace_start", json!({ "workspace_id": id })).await.unwrap();
     stage.call("exec", command(&id)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_standstill_says_nothing_of_a_pause_that_is_under_way_and_needs_none_without_a_machine() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    for (what, begun, other) in [("pause", Some(false), None), ("resume", None, Some(false))] {
+        stage.driver.hold(what, true);
+        let port = WorkspaceStandstillHandle(stage.daemon.shared.clone());
+        let (session, workspace) = (stage.session, id.parse().unwrap());
+        let turning = tokio::spawn(async move {
+            match begun {
+                Some(saved) => port.halt(session, workspace, saved).await,
+                None => port.go_on(session, workspace).await,
+            }
+        });
+        stage.until(|| asked(&stage, what) == 1).await;
+        let busy = standstill(&stage, &id, other).await.unwrap_err();
+        assert!(busy.code == "workspace_busy" && busy.retryable, "{what}: {busy}");
+        stage.driver.hold(what, false);
+        turning.await.unwrap().unwrap();
+    }
+    assert!(stage.driver.crash(&id, ExitHow::Signaled { signal: 9 }));
+    stage.once(&id, |info| info["state"] == "crashed").await;
+    standstill(&stage, &id, Some(false)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_persons_pause_is_theirs_before_the_machine_stands_whatever_was_before() {
+    let mut stage = Stage::open().await;
+    let id = stage.create("w").await;
+    let workspace: WorkspaceId = id.parse().unwrap();
+    stage.driver.fail_next_turn(Error::CannotPause { why: "not now" });
+    standstill(&stage, &id, Some(false)).await.unwrap_err();
+    stage.call("exec", command(&id)).await.unwrap();
+    stage.driver.hold("pause", true);
+    let paused = stage.send("workspace_pause", json!({ "workspace_id": id }), |_| {}).unwrap();
+    stage.until(|| asked(&stage, "pause") == 2).await;
+    let rests = |stage: &Stage| stage.daemon.shared.logs.state(workspace).unwrap().rests;
+    assert!(!rests(&stage), "it would be ended by any use if the daemon died now");
+    stage.driver.hold("pause", false);
+    paused.await.unwrap().unwrap();
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "paused").await;
+    let refused = stage.call("exec", command(&id)).await.unwrap_err();
+    assert_eq!((refused.code.as_ref(), asked(&stage, "resume")), ("workspace_state", 0));
+}
+
+#[tokio::test]
+async fn a_machine_that_does_not_go_on_says_so_to_whoever_waits_and_is_tried_again() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    standstill(&stage, &id, Some(false)).await.unwrap();
+    stage.driver.hold("resume", true);
+    stage.driver.fail_next_turn(Error::HostDiskFull);
+    let waiting: Vec<_> =
+        (0..2).map(|_| stage.send("exec", command(&id), |_| {}).unwrap()).collect();
+    stage.until(|| asked(&stage, "resume") == 1).await;
+    stage.driver.hold("resume", false);
+    for refused in waiting {
+        assert_eq!(refused.await.unwrap().unwrap_err().code, "host_disk_full");
+    }
+    assert_eq!(stage.info(&id).await["state"], "paused");
+    stage.call("exec", command(&id)).await.unwrap();
+    assert_eq!((stage.commands().len(), asked(&stage, "resume")), (1, 2));
 }
