@@ -26,9 +26,22 @@ use crate::{
     claims::Claims,
     commands::api::{Exec, ExecResult},
     link_state::LinkState,
-    parking::standstill::{Standstill, StandstillReply},
     phase::Phase,
 };
+
+/// A standstill that is asked for, or its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standstill {
+    /// The machine stands still with its memory.
+    Halted,
+    /// The same with the memory on the disk, where it can be.
+    Saved,
+    /// The machine goes on.
+    Over,
+}
+
+/// Answer to whoever asked.
+pub(crate) type StandstillReply = oneshot::Sender<Result<(), ToolError>>;
 
 /// Messages to a workspace.
 pub enum Msg {

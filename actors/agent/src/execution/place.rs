@@ -2,7 +2,8 @@
 //! behind the end.
 //!
 //! It is made by the file tools, as for every session; [`OwnWorkspaces`] tells them how. At the end the workspace
-//! has a lifetime, whose end destroys it: no timer of ours, and none that a crash loses.
+//! has a lifetime, whose end destroys it: no timer of ours, and none that a crash loses. While the execution waits its
+//! machine [stands still](super::standstill).
 
 use std::{
     collections::BTreeMap,
@@ -14,18 +15,22 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, ExecutionId, SessionId, ToolError, WorkspaceId, codes, lock};
 use hivekeep_ports::{
     OwnWorkspace, OwnWorkspaces, Places, SESSION_PLACE, WorkspaceFiles, WorkspaceForks,
-    own_workspace_name,
+    WorkspaceStandstill, own_workspace_name,
 };
-use hivekeep_runtime::{Daemon, OnBehalfOf, ToolClient, log::LogError};
+use hivekeep_runtime::{Daemon, OnBehalfOf, ToolClient, log::LogError, saga::SagaView};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     CLOSING, ExecutionSaga,
     plan::ExecutionPlan,
     records::{KeptWorkspace, KeptWorkspaces},
+    repeated_while,
+    standstill::{StandstillChange, StandstillState},
     state::{ExecutionState, Record},
+    step::ExecutionStep,
 };
 
 /// Longest making of a machine, with the download of its image.
@@ -175,5 +180,72 @@ impl ExecutionSaga {
         }
         lock(&machines.decided).remove(&session);
         KeptWorkspaces { kept, error: retired.err().map(Box::new) }
+    }
+}
+
+impl ExecutionSaga {
+    /// Has the machine stand still, and records whether it does.
+    pub(super) async fn halt(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let StandstillState::Wanted { saved } = state.still else { return Ok(()) };
+        let own = self.shared.machines.own(&state).map(|found| found.id);
+        let error = self.of_machine(own, Some(saved)).await;
+        let halted = StandstillChange::Halted { workspace: own, error };
+        self.handle.record(Record::Standstill { change: halted, at: Utc::now() }).await
+    }
+
+    /// Lets the machine go on, and records that.
+    pub(super) async fn go_on(&self) -> Result<(), LogError> {
+        let own = self.shared.machines.own(&self.handle.state()).map(|found| found.id);
+        let error = self.of_machine(own, None).await;
+        let change = StandstillChange::WentOn { error };
+        self.handle.record(Record::Standstill { change, at: Utc::now() }).await
+    }
+
+    /// Asks for a standstill, saved or not, or for its end, again while the workspace is about something else.
+    async fn of_machine(
+        &self,
+        own: Option<WorkspaceId>,
+        saved: Option<bool>,
+    ) -> Option<Box<ToolError>> {
+        let (id, owner) = (own?, Self::child(&self.handle.state()));
+        let ask = async || {
+            let port = self.shared.daemon.ports.need::<dyn WorkspaceStandstill>()?;
+            match saved {
+                Some(saved) => port.halt(owner, id, saved).await,
+                None => port.go_on(owner, id).await,
+            }
+        };
+        let passes = |error: &ToolError| error.retryable;
+        let error = repeated_while(passes, self.handle.cancelled(), ask).await.err()?;
+        self.unless_closing().await;
+        Some(Box::new(error))
+    }
+
+    /// Does the work of a program while its machine runs; at a bound no call of the program is in `calls`.
+    pub(super) async fn while_it_runs<T>(
+        &self,
+        calls: &AsyncMutex<()>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, LogError> {
+        let (mut work, mut news) = (std::pin::pin!(work), self.handle.watch());
+        loop {
+            let due = |view: &SagaView<Self>| {
+                view.state.end.is_none() && view.state.standstill_due().is_some()
+            };
+            let stands = self.handle.view(|view| view.state.stands_still());
+            tokio::select! {
+                biased;
+                // The handle keeps it open.
+                _ = news.wait_for(due) => {}
+                done = work.as_mut(), if !stands => return Ok(done),
+            }
+            let _no_call = calls.lock().await;
+            match self.handle.view(|view| view.state.standstill_due()) {
+                Some(ExecutionStep::Halt) => self.halt().await?,
+                Some(_) => self.go_on().await?,
+                None => {}
+            }
+        }
     }
 }

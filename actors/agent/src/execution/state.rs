@@ -322,14 +322,17 @@ impl ExecutionState {
             | Record::Ended { .. }
             | Record::Cancelled { .. } => {}
             Record::Begun(_) | Record::Opened { .. } | Record::Closed { .. } => return None,
-            Record::Account { change, at } => {
-                if matches!(change, AccountChange::BudgetReached(_)) && self.may_have_machine() {
-                    self.still = StandstillState::Wanted { saved: false };
-                }
-                Arc::make_mut(&mut self.account).follow(change, *at, over)?;
-            }
+            Record::Account { change, at } => self.follow_account(change, *at)?,
         }
         Some(())
+    }
+
+    fn follow_account(&mut self, change: &AccountChange, at: DateTime<Utc>) -> Option<()> {
+        if matches!(change, AccountChange::BudgetReached(_)) && self.may_have_machine() {
+            self.still = StandstillState::Wanted { saved: false };
+        }
+        let over = self.end.is_some();
+        Arc::make_mut(&mut self.account).follow(change, at, over)
     }
 }
 

@@ -12,12 +12,11 @@ use async_trait::async_trait;
 use futures::{FutureExt, future::BoxFuture};
 use hivekeep_kernel::{SessionId, ToolError, WorkspaceId};
 use hivekeep_ports::WorkspaceStandstill;
-use tokio::sync::oneshot;
 
 use super::{park, turn, wake};
 use crate::{
     activity::Activity,
-    messages::ParkMsg,
+    messages::{ParkMsg, Standstill, StandstillReply},
     phase::{Phase, Want},
     shared::Shared,
     state::Workspace,
@@ -25,20 +24,6 @@ use crate::{
 
 /// Time for a machine to come to a standstill, or to be saved.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A standstill that is asked for, or its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standstill {
-    /// The machine stands still with its memory.
-    Halted,
-    /// The same with the memory on the disk, where it can be.
-    Saved,
-    /// The machine goes on.
-    Over,
-}
-
-/// Answer to whoever asked.
-pub(crate) type StandstillReply = oneshot::Sender<Result<(), ToolError>>;
 
 /// Begins or ends a standstill on behalf of the owner.
 pub(super) fn ask(
@@ -63,7 +48,7 @@ fn begin(
     wanted: Standstill,
 ) -> Result<BoxFuture<'static, Result<(), ToolError>>, ToolError> {
     if matches!(state.status.activity, Activity::Reattaching | Activity::Pausing) {
-        // It may be found standing still, or its pause or the end of one is under way.
+        // The machine may be found standing still, or its pause or the end of one is under way.
         return Err(state.status.phase.busy());
     }
     use Phase::{Crashed, Failed, Parked, Paused, Stopped};

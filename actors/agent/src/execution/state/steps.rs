@@ -1,9 +1,16 @@
 //! Steps that a state of an execution has due, and what a turn comes to.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::{Layer, ToolError};
 
-use super::{Conclusion, ExecutionEnd, ExecutionState, Iteration, Turn, TurnStop};
-use crate::{codes, execution::step::ExecutionStep};
+use super::{Conclusion, ExecutionEnd, ExecutionState, Iteration, Record, Turn, TurnStop};
+use crate::{
+    codes,
+    execution::{
+        standstill::{StandstillChange, StandstillState},
+        step::ExecutionStep,
+    },
+};
 
 /// Turns in a row of nothing but calls that cannot be made, after which an iteration fails.
 const MOST_UNUSABLE_TURNS: usize = 3;
@@ -169,5 +176,42 @@ impl ExecutionState {
             return fails(codes::TURNS_EXHAUSTED, message, next);
         }
         None
+    }
+}
+
+impl ExecutionState {
+    /// True if there may be a machine: the manifest asks for one, or a call may have made it.
+    pub(super) fn may_have_machine(&self) -> bool {
+        let calls = |it: &Iteration| it.turns.iter().any(|turn| !turn.answer.calls.is_empty());
+        self.begun.plan.machine.is_some() || self.iterations.iter().any(|it| calls(it))
+    }
+
+    /// Step by which the machine stands still, or goes on.
+    pub(crate) fn standstill_due(&self) -> Option<ExecutionStep> {
+        let waits = self.account.waiting().is_some() || self.awaits_message();
+        match (self.still, waits && self.forks.rewinding().is_none()) {
+            (StandstillState::None, _) => None,
+            (StandstillState::Wanted { .. }, true) => Some(ExecutionStep::Halt),
+            (StandstillState::Stands | StandstillState::Runs, true) => None,
+            (_, false) => Some(ExecutionStep::GoOn),
+        }
+    }
+
+    /// True if nothing may be asked of the machine for now.
+    pub(crate) fn stands_still(&self) -> bool {
+        matches!(self.still, StandstillState::Stands | StandstillState::Wanted { .. })
+    }
+
+    /// Time from which on a chat that waits for a message needs no machine.
+    pub(super) fn idle_at(&self) -> Option<DateTime<Utc>> {
+        let secs = i64::try_from(self.begun.plan.limits.idle_secs).ok().filter(|secs| *secs > 0)?;
+        let idle = self.still == StandstillState::None && self.awaits_message();
+        (idle && self.may_have_machine()).then(|| self.last_at + TimeDelta::seconds(secs))
+    }
+
+    /// Record of a chat whose machine is not needed for now.
+    pub(super) fn became_idle(&self, now: DateTime<Utc>) -> Option<Record> {
+        self.idle_at().filter(|at| *at <= now)?;
+        Some(Record::Standstill { change: StandstillChange::Idle, at: now })
     }
 }
