@@ -106,7 +106,7 @@ pub fn first_machine_id(file: &Path, id: &str) -> io::Result<()> {
     }
 }
 
-fn is_machine_id(id: &str) -> bool {
+pub(crate) fn is_machine_id(id: &str) -> bool {
     let hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     id.len() == 32 && id.bytes().all(hex)
 }

@@ -80,6 +80,7 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::WatchEnd(it) => FromGuest::WatchEnd(watches::end(cx, &it)),
         ToGuest::OpenStream(it) => FromGuest::OpenStream(streams::open(cx, it).await?),
         ToGuest::AcceptStream(it) => FromGuest::AcceptStream(streams::accept(cx, it).await?),
+        ToGuest::TasksKeep(it) => FromGuest::TasksKeep(tasks::keep(cx, it).await?),
         ToGuest::RunOnce(it) => FromGuest::RunOnce(exec::once::run(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::stat(it).await?),
     })

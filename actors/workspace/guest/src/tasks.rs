@@ -12,7 +12,7 @@
 //!
 //! A machine that wakes up from another one's memory has that one's tasks, and does not know it until the
 //! host gives it its identity. Then the tasks that run are killed, all of them are put aside, and none is
-//! reported.
+//! reported; unless the host has it [`keep`] them before, and they go on in the copy as they do in the other.
 
 mod access;
 pub mod durable;
@@ -23,12 +23,14 @@ pub mod run;
 
 use hivekeep_protocol::{
     GuestCode, GuestError, TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskListReply as Listed,
-    TaskPut, TaskPutReply, TaskRead, TaskReadReply, TaskResults, TaskResultsReply, limits,
+    TaskPut, TaskPutReply, TaskRead, TaskReadReply, TaskResults, TaskResultsReply, TasksKeep,
+    TasksKept, limits,
 };
 
 pub use access::GuestTasks;
 
 use crate::files::off_thread;
+use crate::identity::is_machine_id;
 use crate::session::call::RequestContext;
 use durable::DurableQueue;
 
@@ -122,6 +124,20 @@ pub async fn acknowledge(cx: &RequestContext, asked: TaskAck) -> Result<TaskAcke
         return Err(GuestError::new(GuestCode::TooLarge, message));
     }
     Ok(ask(cx, move |queue| queue.acknowledge(&asked.task_ids)).await?.0)
+}
+
+/// Answers [`TasksKeep`].
+///
+/// # Errors
+/// `Invalid` for an id that is none, or disk errors; then they are still the other machine's.
+pub async fn keep(cx: &RequestContext, asked: TasksKeep) -> Result<TasksKept, GuestError> {
+    let machine_id = asked.machine_id;
+    if !is_machine_id(&machine_id) {
+        let message = format!("{machine_id:?} is not a machine id");
+        return Err(GuestError::new(GuestCode::Invalid, message));
+    }
+    let (open, _) = ask(cx, move |queue| queue.keep(&machine_id)).await?;
+    Ok(TasksKept { open })
 }
 
 /// Answers [`TaskCancel`].

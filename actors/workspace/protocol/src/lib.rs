@@ -63,5 +63,6 @@ pub use system::{
 pub use tasks::{
     GuestTaskOutcome, GuestTaskResult, GuestTaskState, TaskAck, TaskAcked, TaskCancel,
     TaskCancelled, TaskList, TaskListReply, TaskProgress, TaskPut, TaskPutReply, TaskRead,
-    TaskReadReply, TaskResults, TaskResultsPush, TaskResultsReply, TaskStreamOutput,
+    TaskReadReply, TaskResults, TaskResultsPush, TaskResultsReply, TaskStreamOutput, TasksKeep,
+    TasksKept,
 };

@@ -126,6 +126,8 @@ requests! {
     AcceptStream => StreamClosed,
     /// Run under a key, or ask what came of it.
     RunOnce => RunCommandReply,
+    /// Keep the tasks of the machine that this one is a copy of.
+    TasksKeep => TasksKept,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -204,6 +204,21 @@ pub struct TaskReadReply {
     pub stderr: Spool,
 }
 
+/// Has the tasks of the machine whose memory this one began with go on as its own. Asked before
+/// [`crate::Reidentify`], which ends them otherwise. Idempotent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TasksKeep {
+    /// Machine id that [`crate::Reidentify`] will give it.
+    pub machine_id: String,
+}
+
+/// Answer to [`TasksKeep`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TasksKept {
+    /// Number of tasks that wait or run.
+    pub open: u32,
+}
+
 /// Pushed result: the answer to a [`TaskResults`] request that the host would send now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskResultsPush {

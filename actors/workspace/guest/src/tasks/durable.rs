@@ -180,6 +180,22 @@ impl DurableQueue {
         Ok(())
     }
 
+    /// Makes the tasks of another machine, whose memory this one began with, this machine's. Returns how many wait
+    /// or run.
+    ///
+    /// # Errors
+    /// Disk errors; then they are still what they were.
+    pub fn keep(&mut self, machine_id: &str) -> Result<u32, GuestError> {
+        if is_another(&self.owner, machine_id) {
+            let before = std::mem::replace(&mut self.owner, machine_id.to_owned());
+            if let Err(error) = self.renew() {
+                self.owner = before;
+                return Err(disk(&error));
+            }
+        }
+        Ok(count(self.tasks.open().count()))
+    }
+
     /// Answers [`TaskPut`]. A task that may begin at once has its run written down with it; its place is
     /// returned too, and the answer says that it runs.
     ///

@@ -124,7 +124,7 @@ impl DurableQueue {
     }
 
     /// Replaces the log by one of what still counts.
-    fn renew(&mut self) -> io::Result<()> {
+    pub(super) fn renew(&mut self) -> io::Result<()> {
         let Some(old) = &self.log else { return Ok(()) };
         let tasks: Vec<_> = self.tasks.all().cloned().collect();
         let records = tasks.iter().map(|task| {

@@ -124,6 +124,37 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
     assert!(String::from_utf8_lossy(&log).contains(&other), "whose it is");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_is_told_to_keeps_its_tasks_which_go_on_and_are_reported() {
+    if !has_machine_id() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (agent, host) = daemon(dir.path()).await;
+    let [began, go] = ["began", "go"].map(|name| dir.path().join(name));
+    let (number, path) = (std::process::id(), dir.path().display());
+    let line =
+        format!("> {path}/began; while ! [ -e {path}/go ]; do sleep 0.1; done; echo {number}");
+    host.ask(task("held", &line)).await.expect("taken");
+    eventually("it runs", || began.exists());
+    let other = "e".repeat(32);
+    let wrong = host.ask(TasksKeep { machine_id: "e".into() }).await.expect_err("no id");
+    assert_eq!(wrong.code, GuestCode::Invalid);
+    for _ in 0..2 {
+        let kept = host.ask(TasksKeep { machine_id: other.clone() }).await.expect("kept");
+        assert_eq!(kept.open, 1);
+        agent.become_of(&other).expect("nothing to do");
+    }
+    assert!(host.ask(task("held", &line)).await.expect("known").repeat);
+    let log = std::fs::read(dir.path().join("state/tasks/log")).expect("a log");
+    let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
+    let log = String::from_utf8_lossy(&log).into_owned();
+    assert!(log.contains(&other) && !log.contains(mine.trim()), "durably: {log}");
+    std::fs::write(go, "").expect("written");
+    let said = results(&host, 1).await["held"].stdout.head.clone();
+    assert_eq!(String::from_utf8_lossy(&said), format!("{number}\n"));
+}
+
 #[tokio::test]
 async fn a_log_that_an_earlier_version_left_without_an_owner_gets_one() {
     if !has_machine_id() {

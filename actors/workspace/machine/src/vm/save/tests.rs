@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use hivekeep_link::{CallTerms, Link, LinkError, LinkOptions, LinkToken};
 use hivekeep_protocol::{
-    Argv, Configure, JobStart, Quiesce, Reidentified, Reidentify, RunCommand, Thaw,
+    Argv, Configure, JobStart, Quiesce, Reidentified, Reidentify, RunCommand, TasksKeep, Thaw,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -157,6 +157,18 @@ impl Bench {
         snapshot: &SnapshotFolder,
         old_token: &LinkToken,
     ) -> Fork {
+        self.fork_of(number, layers, snapshot, old_token, false).await
+    }
+
+    /// The same, where its tasks may go on.
+    async fn fork_of(
+        &self,
+        number: u32,
+        layers: Vec<PathBuf>,
+        snapshot: &SnapshotFolder,
+        old_token: &LinkToken,
+        keeps_tasks: bool,
+    ) -> Fork {
         let mut plan = crate::fake::plan(&format!("ws_fork{number}"), self.dir.path());
         plan.images = self.plan.images.clone();
         plan.uuid = uuid::Uuid::new_v4();
@@ -180,6 +192,11 @@ impl Bench {
         let linked = begun.elapsed();
         let mut entropy = vec![0; 64];
         getrandom::fill(&mut entropy).unwrap();
+        if keeps_tasks {
+            let machine_id = plan.uuid.simple().to_string();
+            let kept = link.ask(TasksKeep { machine_id }, CallTerms::at_most(SLOW)).await;
+            assert_eq!(kept.unwrap().open, 1);
+        }
         let asked = Reidentify {
             token_hash: *blake3::Hash::from_hex(&plan.token_hash_hex).unwrap().as_bytes(),
             hostname: plan.hostname.clone(),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hivekeep_link::tasks::TaskQueueClient;
+use hivekeep_link::{GuestStream, tasks::TaskQueueClient};
 use hivekeep_ports::{TaskOutcome, TaskState};
 use hivekeep_protocol::TaskPut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
@@ -77,6 +78,67 @@ async fn a_fork_neither_runs_nor_tells_of_the_tasks_of_its_source() {
     let ended = run(&bench.link, "sort /root/ended | uniq -c | grep -c ' 1 '").await;
     assert_eq!(ended, "6", "each once");
     bench.end(&fork.plan, &fork.handle).await;
+    bench.driver.discard_snapshot(&snapshot).await.unwrap();
+    bench.end(&bench.plan, &bench.handle).await;
+    bench.driver.host_env.cgroups.leave();
+}
+
+/// Port of the guest's loopback that the host answers.
+const PORT: u16 = 8790;
+/// Asks the host until it has an answer, and says that.
+const ASKS: &str = "while :; do exec 3<>/dev/tcp/127.0.0.1/8790 && echo ask >&3 && \
+     read -r answer <&3 && break; echo broken >> /root/broken; sleep 0.2; done; \
+     echo \"$answer\" > /root/answered";
+
+/// Connection of the program, which has asked.
+async fn asked(link: &Link) -> GuestStream {
+    let mut stream = link.accept_stream(PORT, CallTerms::at_most(SLOW)).await.unwrap();
+    let mut asked = [0; 4];
+    stream.read_exact(&mut asked).await.unwrap();
+    assert_eq!(&asked, b"ask\n");
+    stream
+}
+
+/// Gives the program its answer, and waits until it has it.
+async fn answer(mut stream: GuestStream, text: &str) {
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    stream.read_to_end(&mut Vec::new()).await.unwrap();
+}
+
+/// A task that waits for an answer of the host asks again in a fork that keeps it, and hears that one's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_waits_for_the_host_goes_on_in_a_fork_that_keeps_it() {
+    let bench = bench_or_skip!();
+    let delivery = TaskQueueClient::over(bench.link.clone());
+    // The port is there before it asks.
+    let link = bench.link.clone();
+    let first = tokio::spawn(async move { asked(&link).await });
+    delivery.put(task("asks", &format!("exec bash -c '{ASKS}'"))).await.unwrap();
+    let held = first.await.unwrap();
+    let (snapshot, _) = bench.save(&bench.handle, &bench.plan, "one").await;
+    let frozen = bench.plan.disk().top;
+    let mut ends = Vec::new();
+    for number in 1..=2 {
+        let layers = vec![frozen.clone()];
+        let fork = bench.fork_of(number, layers, &snapshot, &bench.token, true).await;
+        let board = TaskQueueClient::over(fork.link.clone()).board().await.unwrap();
+        assert_eq!(board.running, ["asks"], "it runs on");
+        let said = format!("answer {number}\n");
+        answer(asked(&fork.link).await, &said).await;
+        ends.push((fork, said));
+    }
+    answer(held, "answer 0\n").await;
+    let exited = TaskOutcome::Exited { exit_code: 0 };
+    for (fork, said) in &ends {
+        assert_eq!(outcomes(&fork.link, &["asks"]).await["asks"], exited);
+        let seen = run(&fork.link, "cat /root/answered; wc -l < /root/broken").await;
+        assert!(seen.starts_with(said.as_str()), "its connection was broken: {seen}");
+        bench.end(&fork.plan, &fork.handle).await;
+    }
+    assert_eq!(outcomes(&bench.link, &["asks"]).await["asks"], exited);
+    let seen = run(&bench.link, "cat /root/answered; ls /root/broken 2>/dev/null || :").await;
+    assert_eq!(seen, "answer 0", "the source's was not");
     bench.driver.discard_snapshot(&snapshot).await.unwrap();
     bench.end(&bench.plan, &bench.handle).await;
     bench.driver.host_env.cgroups.leave();
