@@ -44,7 +44,8 @@ pub struct OwnedSnapshot {
 #[async_trait]
 pub trait WorkspaceForks: Send + Sync {
     /// Makes a workspace of this name for the call's session, which begins as the snapshot. With the memory, where
-    /// the snapshot has one.
+    /// the snapshot has one. Tasks that run in that go on where `keeps_tasks` says so, under their ids, and are ended
+    /// otherwise.
     ///
     /// # Errors
     /// Those of `workspace_fork`.
@@ -53,6 +54,7 @@ pub trait WorkspaceForks: Send + Sync {
         cx: &CallCx,
         source: &OwnedSnapshot,
         name: &str,
+        keeps_tasks: bool,
     ) -> Result<WorkspaceId, ToolError>;
 
     /// Makes one for the call's session to look at: the snapshot's disk alone, without a network, and destroyed after

@@ -77,6 +77,8 @@ pub struct ForkSource {
     pub(crate) labels: WorkspaceLabels,
     /// The lifetime of the forks.
     pub(crate) lifetime: Option<LifetimeRequest>,
+    /// Whether tasks that run go on in the forks.
+    pub(crate) keeps_tasks: bool,
     pub(crate) _pinned: PinnedFiles,
 }
 
@@ -104,6 +106,7 @@ impl ForkSource {
                 layers: self.node.layers.clone(),
                 top: LayerId::new(),
                 memory: memory.map(|memory| memory.token.clone()),
+                keeps_tasks: self.keeps_tasks && with_memory,
                 env: self.env.clone(),
                 defaults: self.defaults.clone(),
             })),

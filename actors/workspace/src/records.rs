@@ -397,6 +397,9 @@ pub struct Fork {
     /// Set when the fork begins with the snapshot's memory: the secret that the guest in it expects of
     /// its link.
     pub memory: Option<LinkToken>,
+    /// True if the source's tasks, which are in the memory, go on in the fork.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_tasks: bool,
     /// Environment of the source's commands.
     pub env: BTreeMap<String, String>,
     /// The image's defaults for commands.

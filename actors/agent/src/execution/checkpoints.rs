@@ -142,7 +142,7 @@ impl ExecutionMachines {
         }
         let span = tracing::info_span!("fork", execution = %state.begun.id);
         let cx = CallCx::internal(session, MAKING, never, span);
-        match forks.fork(&cx, source, &name).await {
+        match forks.fork(&cx, source, &name, false).await {
             // The daemon before this one made it.
             Err(error) if error.is(codes::NAME_TAKEN) => Ok(()),
             forked => forked.map(drop),

@@ -296,6 +296,7 @@ impl WorkspaceForks for FakeMachines {
         cx: &CallCx,
         source: &OwnedSnapshot,
         name: &str,
+        _: bool,
     ) -> Result<WorkspaceId, ToolError> {
         assert_eq!(name, own_workspace_name(cx.session));
         let session = cx.session;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{CallTerms, Link, LinkError};
 use hivekeep_machine::{Isolation, VOLUME_TAG};
-use hivekeep_protocol::{Configure, GuestCode, MountVolume, Reidentify};
+use hivekeep_protocol::{Configure, GuestCode, MountVolume, Reidentify, TasksKeep};
 
 use crate::{codes, records::Planned};
 
@@ -24,11 +24,17 @@ const CLOCK_ATTEMPTS: u32 = 3;
 /// Time for the guest to load its driver and to mount, under emulation.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Gives the guest its own name, machine id, clock, seed and link token, and checks its answer.
+/// Gives the guest its own name, machine id, clock, seed and link token, and checks its answer. Before that a fork that
+/// is to keep its source's tasks is told so.
 ///
 /// # Errors
 /// `guest_not_itself` when the guest kept something of the machine it was copied from.
 pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolError> {
+    if plan.fork.as_ref().is_some_and(|fork| fork.keeps_tasks) {
+        let request = TasksKeep { machine_id: plan.uuid.simple().to_string() };
+        let kept = link.ask(request, CallTerms::at_most(PATIENCE)).await;
+        kept.map_err(hivekeep_link::link_error)?;
+    }
     let mut entropy = vec![0; 64];
     getrandom::fill(&mut entropy)
         .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;

@@ -36,6 +36,8 @@ const SOURCE_PATIENCE: Duration = Duration::from_secs(10);
 struct ForkRequest {
     names: Names,
     with_memory: Option<bool>,
+    /// Whether tasks in the memory go on.
+    keeps_tasks: bool,
     vcpus: Option<u32>,
     memory_mb: Option<u64>,
     network: NetworkRequest,
@@ -64,6 +66,7 @@ pub(super) fn on_fork(
     let wanted = ForkRequest {
         names: names(input.new_name, input.count, input.name_prefix)?,
         with_memory: input.with_memory,
+        keeps_tasks: false,
         vcpus: input.vcpus,
         memory_mb: input.memory_mb,
         network: NetworkRequest {
@@ -98,6 +101,7 @@ pub(super) fn on_branch(
     let wanted = ForkRequest {
         names: names(input.new_name, input.count, input.name_prefix)?,
         with_memory: Some(true),
+        keeps_tasks: false,
         vcpus: None,
         memory_mb: None,
         network: NetworkRequest::default(),
@@ -138,8 +142,11 @@ impl WorkspaceForks for WorkspaceForksHandle {
         cx: &CallCx,
         source: &OwnedSnapshot,
         name: &str,
+        keeps_tasks: bool,
     ) -> Result<WorkspaceId, ToolError> {
-        self.make(cx, source, ForkRequest::one(Some(name.to_owned()))).await
+        let with_memory = keeps_tasks.then_some(true);
+        let one = ForkRequest::one(Some(name.to_owned()));
+        self.make(cx, source, ForkRequest { with_memory, keeps_tasks, ..one }).await
     }
 
     async fn fork_to_read(
@@ -183,6 +190,7 @@ impl ForkRequest {
         Self {
             names: Names::One(name),
             with_memory: None,
+            keeps_tasks: false,
             vcpus: None,
             memory_mb: None,
             network: NetworkRequest::default(),
@@ -237,6 +245,7 @@ async fn fork(
     shared.check_network(spec.isolation, &wanted.network).await?;
     source.network = over(wanted.network, source.network);
     source.lifetime = wanted.lifetime;
+    source.keeps_tasks = wanted.keeps_tasks;
     if let Some(labels) = wanted.labels {
         source.labels = labels;
     }

@@ -70,6 +70,7 @@ pub(crate) fn fork_source(
     let node = snapshot_named(&state.ledger, name)?;
     let (base, shared) = (state.ledger.base.clone(), &state.handle.shared);
     Ok(ForkSource {
+        keeps_tasks: false,
         workspace: state.handle.id,
         workspace_name: state.ledger.plan.name.clone(),
         spec: state.ledger.plan.spec.clone(),
