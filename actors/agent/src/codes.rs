@@ -145,8 +145,8 @@ hivekeep_kernel::codes! {
     }
     /// The execution cannot be forked or rewound.
     FORK_UNSUPPORTED = "fork_unsupported" {
-        cause: "Its agent is a program, whose conversation is in the program.",
-        next: "Run the agent again.",
+        cause: "Its agent is a program: those are not rewound or replayed, nor forked where they speak the Agent Client Protocol, or where their request has no conversation for an instruction.",
+        next: "Fork it from a checkpoint of its machine, or run the agent again.",
     }
     /// The machine is not kept as it was behind that turn.
     CHECKPOINT_MISSING = "checkpoint_missing" {

@@ -30,7 +30,7 @@ mod judge;
 pub(crate) mod judging;
 pub(crate) mod place;
 pub(crate) mod plan;
-mod program;
+pub(crate) mod program;
 pub(crate) mod program_end;
 mod records;
 pub(crate) mod relatives;
@@ -103,6 +103,14 @@ impl ExecutionShared {
     /// All executions; none while they are read, and when the daemon has gone.
     fn runs(&self) -> Option<Runs<ExecutionSaga>> {
         self.runs.get()?.upgrade()
+    }
+
+    /// Never returns once the daemon stops: failures from then on say nothing of the execution, and the next start
+    /// goes on from the records.
+    pub(crate) async fn unless_closing(&self) {
+        if self.closing.is_cancelled() {
+            pending().await
+        }
     }
 
     /// Whether somebody who waits would have enough now.
@@ -380,12 +388,8 @@ impl ExecutionSaga {
         state.child.expect("steps behind the first have a session")
     }
 
-    /// Never returns once the daemon stops: failures from then on say nothing of the execution, and the next start
-    /// goes on from the records.
     async fn unless_closing(&self) {
-        if self.shared.closing.is_cancelled() {
-            pending().await
-        }
+        self.shared.unless_closing().await;
     }
 }
 

@@ -8,8 +8,10 @@
 //! ```
 //! A request is known by its method, target and the JSON of its body. One that comes again while it is being answered is shown the same
 //! answer, one whose whole answer is recorded is answered from the record, and one that was cut is asked again. An
-//! exchange goes on when its program has gone: the program repeats it.
+//! exchange goes on when its program has gone: the program repeats it. Where it is to be forked, its machine is kept
+//! before a request is passed on; in a fork words are put into its requests, which are known without them.
 
+mod conversation;
 mod exchange;
 #[cfg(test)]
 mod fuzzing;
@@ -47,6 +49,7 @@ use crate::{
         ExecutionSaga, ExecutionShared,
         account::{AccountChange, BudgetAmounts, BudgetKind},
         budget::wait_for_budget,
+        forks::{ForkRecord, ForkedProgram},
         state::{ExecutionState, KeptAnswer, Record, RelayedTurn},
         tree::BudgetShortage,
     },
@@ -54,6 +57,7 @@ use crate::{
 use exchange::{AnswerHead, ExchangeEnd, ModelExchange};
 use request::{GatewayRefusal, ProgramRequest, api_like, key, parse};
 
+pub(crate) use conversation::{ConversationPlace, ConversationWords};
 pub(crate) use listen::ProgramListener;
 
 /// Requests that are answered at a time.
@@ -66,6 +70,10 @@ const MOST_REPLAYS: u64 = 1_000;
 pub(crate) struct GatewayTerms {
     pub(crate) api: ModelApi,
     pub(crate) provider: String,
+    /// Model of the execution, by the provider's name.
+    pub(crate) model: String,
+    /// Program that another execution began, in whose fork it runs.
+    pub(crate) forked: Option<ForkedProgram>,
     /// Names that the provider has for the models.
     pub(crate) models: BTreeSet<String>,
     pub(crate) payer: SessionId,
@@ -87,8 +95,10 @@ pub(crate) struct Gateway {
     places: Arc<Semaphore>,
     /// Place of the one request that is looked for in the records.
     replays: Semaphore,
-    /// Place of the one call of a tool that is begun.
-    calls: Semaphore,
+    /// Place of the one call of a tool that is begun. No machine is kept meanwhile.
+    calls: Arc<Semaphore>,
+    /// Place of the one checkpoint that is made.
+    checkpoints: Arc<Semaphore>,
     /// Answer that was looked for last.
     last: Mutex<Option<(String, Arc<KeptAnswer>)>>,
     end: CancellationToken,
@@ -141,7 +151,8 @@ impl Gateway {
             running: Arc::default(),
             places: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
             replays: Semaphore::new(1),
-            calls: Semaphore::new(1),
+            calls: Arc::new(Semaphore::new(1)),
+            checkpoints: Arc::new(Semaphore::new(1)),
             last: Mutex::new(None),
             _cuts: end.clone().drop_guard(),
             end,
@@ -239,6 +250,8 @@ impl Gateway {
             records: self.records.clone(),
             shared: self.shared.clone(),
             running: self.running.clone(),
+            calls: self.calls.clone(),
+            checkpoints: self.checkpoints.clone(),
         }
     }
 }
@@ -268,6 +281,8 @@ struct Asker {
     records: SagaHandle<ExecutionSaga>,
     shared: Arc<ExecutionShared>,
     running: Arc<Mutex<HashMap<String, Arc<ModelExchange>>>>,
+    calls: Arc<Semaphore>,
+    checkpoints: Arc<Semaphore>,
 }
 
 impl Asker {
@@ -280,18 +295,27 @@ impl Asker {
     }
 
     async fn ask(&self, Ask { key, body, asked }: Ask, exchange: &ModelExchange) -> ExchangeEnd {
+        let GatewayTerms { forked, model: own, .. } = &self.terms;
+        let is_other =
+            forked.as_ref().is_some_and(|it| it.model == asked.model && it.model != *own);
+        let other = is_other.then(|| own.clone());
+        let words = forked.as_ref().map_or(&[][..], |forked| &forked.words);
         let request = RelayRequest {
             session: self.terms.payer,
             api: asked.api,
             provider: self.terms.provider.clone(),
-            model: asked.model,
             stream: asked.stream,
             max_tokens: asked.max_tokens,
             headers: asked.headers,
-            body,
+            body: conversation::changed(asked.api, &body, words, other.as_deref()),
+            model: other.unwrap_or(asked.model),
             deadline: Instant::now(),
         };
-        if let Err(error) = self.admit(&key, &request).await {
+        let admitted = async {
+            self.admit(&key, &request).await?;
+            Ok(self.keep_machine(&key, asked.api, &body).await?)
+        };
+        if let Err(error) = admitted.await {
             return ExchangeEnd::Refused(GatewayRefusal::of(&error));
         }
         let request = RelayRequest { deadline: Instant::now() + self.terms.limit, ..request };
@@ -372,6 +396,32 @@ impl Asker {
             // The handle keeps it open.
             let _always: bool = news.wait_for(|view| goes_on(&view.state)).await.is_ok();
         }
+    }
+
+    /// Keeps the machine with the program that waits for this answer, if that is due. A call of a tool that the program
+    /// waits for, too, would be made by each fork again, so there is no checkpoint then.
+    async fn keep_machine(&self, key: &str, api: ModelApi, body: &[u8]) -> Result<(), LogError> {
+        if self.records.view(|view| view.state.program_checkpoint_due(key).is_none()) {
+            return Ok(());
+        }
+        // Neither semaphore is ever closed.
+        let _one_at_a_time = self.checkpoints.acquire().await;
+        let state = self.records.state();
+        let Some(place) = state.program_checkpoint_due(key) else { return Ok(()) };
+        let place_of_calls = self.calls.try_acquire();
+        let made = if place_of_calls.is_err() || mcp::is_calling(&state) || state.stands_still() {
+            let message = "the program waited for something else, too";
+            let error = Some(Box::new(ToolError::new(Layer::Actor, BUSY, message)));
+            let (kept, removed, conversation) = Default::default();
+            ForkRecord::Checkpointed { place, kept, removed, error, conversation }
+        } else {
+            let conversation = ConversationPlace::of(api, body);
+            self.shared.machines.keep(&state, place, conversation).await
+        };
+        if matches!(made, ForkRecord::Checkpointed { error: Some(_), .. }) {
+            self.shared.unless_closing().await;
+        }
+        self.records.record(Record::fork(made)).await
     }
 
     async fn keep(

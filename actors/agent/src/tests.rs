@@ -15,6 +15,7 @@ mod growth;
 mod judges;
 mod machine;
 pub(crate) mod machines;
+mod program_forks;
 mod programs;
 mod relatives;
 mod schedules;
@@ -91,6 +92,7 @@ impl Stage {
         let machines = FakeMachines::default();
         let all_machines = machines.clone();
         let machine = FakeMachine::default();
+        machines.run(&machine);
         let offered = machine.clone();
         let outbound = FakeOutbound::default();
         let receiver = Arc::new(outbound.clone());

@@ -1,4 +1,5 @@
-//! Checkpoints: snapshots of an execution's machine behind its turns, for forks and rewinds to go on from.
+//! Checkpoints: snapshots of an execution's machine behind its turns, for forks and rewinds to go on from. That of a
+//! program is made while one of its requests is held, so that it waits for the answer in the snapshot.
 //!
 //! A snapshot is known by its name, which its turn has alone. So no intent is recorded: one that was made by a daemon
 //! that died is found by the next.
@@ -24,6 +25,7 @@ use super::{
     place::{ExecutionMachines, MAKING},
     state::{ExecutionState, KeptCheckpoint, Record},
 };
+use crate::gateway::ConversationPlace;
 
 /// Most snapshots that are kept of a machine.
 const MOST: usize = 32;
@@ -44,9 +46,26 @@ impl ExecutionState {
         (wanted && self.forks.checkpoint(place).is_none()).then_some(place)
     }
 
-    /// Name of a snapshot, which no other turn has, nor this one before a rewind.
+    /// Place of the checkpoint that is due before a request of the program is passed on.
+    pub(crate) fn program_checkpoint_due(&self, request: &str) -> Option<TurnPlace> {
+        let (iteration, turns) = (self.next_turn().0, self.relayed.turns_before(request)?);
+        let place = TurnPlace { iteration, turns };
+        let wanted = match self.begun.plan.checkpoint {
+            CheckpointMode::Turn => true,
+            CheckpointMode::Iteration => turns == 0,
+            CheckpointMode::None => false,
+        };
+        (wanted && self.end.is_none() && self.forks.checkpoint(place).is_none()).then_some(place)
+    }
+
+    /// Name of a snapshot, which no other turn has, nor this one before a rewind. That of a program has the number of
+    /// its calls, too: one that a daemon made which died before its record may be older than a later call.
     pub(crate) fn snapshot_name(&self, TurnPlace { iteration, turns }: TurnPlace) -> String {
-        format!("turn-{}-{}-{turns}", self.forks.rewinds, iteration + 1)
+        let name = format!("turn-{}-{}-{turns}", self.forks.rewinds, iteration + 1);
+        match self.begun.plan.program {
+            Some(_) => format!("{name}-{}", self.next_turn().1),
+            None => name,
+        }
     }
 }
 
@@ -128,6 +147,27 @@ impl ExecutionMachines {
         }
     }
 
+    /// Keeps the machine as it is now, at a place; gives the record of that, which tells of a failure.
+    pub(crate) async fn keep(
+        &self,
+        state: &ExecutionState,
+        place: TurnPlace,
+        conversation: Option<ConversationPlace>,
+    ) -> ForkRecord {
+        let made = match self.own(state) {
+            Some(machine) => {
+                let name = state.snapshot_name(place);
+                self.checkpoint(state, &machine, name).await.map(|(kept, it)| (Some(kept), it))
+            }
+            None => Ok((None, Vec::new())),
+        };
+        let (kept, removed, error) = match made {
+            Ok((kept, removed)) => (kept, removed, None),
+            Err((error, removed)) => (None, removed, Some(Box::new(error))),
+        };
+        ForkRecord::Checkpointed { place, kept, removed, error, conversation }
+    }
+
     /// Makes the machine of a fork, unless it is there.
     pub(super) async fn fork(
         &self,
@@ -142,7 +182,8 @@ impl ExecutionMachines {
         }
         let span = tracing::info_span!("fork", execution = %state.begun.id);
         let cx = CallCx::internal(session, MAKING, never, span);
-        match forks.fork(&cx, source, &name, false).await {
+        let runs = state.forks.origin.as_ref().is_some_and(|origin| origin.program.is_some());
+        match forks.fork(&cx, source, &name, runs).await {
             // The daemon before this one made it.
             Err(error) if error.is(codes::NAME_TAKEN) => Ok(()),
             forked => forked.map(drop),
@@ -155,22 +196,10 @@ impl ExecutionSaga {
     pub(super) async fn checkpoint(&self) -> Result<(), LogError> {
         let state = self.handle.state();
         let Some(place) = state.checkpoint_due() else { return Ok(()) };
-        let machines = &self.shared.machines;
-        let made = match machines.own(&state) {
-            Some(machine) => {
-                let name = state.snapshot_name(place);
-                machines.checkpoint(&state, &machine, name).await.map(|(kept, it)| (Some(kept), it))
-            }
-            None => Ok((None, Vec::new())),
-        };
-        let (kept, removed, error) = match made {
-            Ok((kept, removed)) => (kept, removed, None),
-            Err((error, removed)) => {
-                self.unless_closing().await;
-                (None, removed, Some(Box::new(error)))
-            }
-        };
-        let made = ForkRecord::Checkpointed { place, kept, removed, error };
+        let made = self.shared.machines.keep(&state, place, None).await;
+        if matches!(made, ForkRecord::Checkpointed { error: Some(_), .. }) {
+            self.unless_closing().await;
+        }
         self.handle.record(Record::fork(made)).await
     }
 

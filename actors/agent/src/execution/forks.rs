@@ -6,13 +6,15 @@
 //! ```
 //! The copies are real records: a source may be removed, and events of a fork are complete. What they cost was paid
 //! by the source, so [`ForkRecord::Inherited`] sets the account back. A rewind drops turns from the state; the stream
-//! keeps them.
+//! keeps them. The turns of a program are its requests, and its fork is begun from a checkpoint alone.
 
 use hivekeep_kernel::{ExecutionId, ToolError, User};
 use hivekeep_ports::OwnedSnapshot;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::gateway::{ConversationPlace, ConversationWords};
 
 /// Iteration and turn, each from 0.
 pub(crate) type TurnKey = (usize, usize);
@@ -48,6 +50,21 @@ pub(crate) struct ForkOrigin {
     pub(crate) place: TurnPlace,
     /// Snapshot that its machine begins as.
     pub(crate) machine: Option<OwnedSnapshot>,
+    /// Program that runs in that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<ForkedProgram>,
+}
+
+/// Program in the machine of a fork, as its source began it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ForkedProgram {
+    /// Its task, by the message and the id that the machine knows.
+    pub(crate) message_id: String,
+    pub(crate) task_id: String,
+    /// Model that it asks for.
+    pub(crate) model: String,
+    /// Words that its requests are passed on with, the latest last.
+    pub(crate) words: Vec<ConversationWords>,
 }
 
 /// Fate of a machine whose execution goes on from an earlier turn.
@@ -81,6 +98,9 @@ pub(crate) enum ForkRecord {
         kept: Option<OwnedSnapshot>,
         removed: Vec<String>,
         error: Option<Box<ToolError>>,
+        /// Conversation of the program that waits for an answer in it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        conversation: Option<ConversationPlace>,
     },
 }
 
@@ -88,10 +108,15 @@ impl ForkRecord {
     /// Record as clients are shown it.
     pub(super) fn event(&self) -> (&'static str, Value) {
         match self {
-            Self::Inherited(ForkOrigin { source, place, machine }) => (
-                "execution_forked",
-                json!({ "forked_from": source, "at": place.shown(), "machine": machine }),
-            ),
+            Self::Inherited(ForkOrigin { source, place, machine, program }) => {
+                let mut shown =
+                    json!({ "forked_from": source, "at": place.shown(), "machine": machine });
+                if let Some(program) = program {
+                    let words = program.words.iter().map(|words| json!(words.text));
+                    shown["words"] = words.collect();
+                }
+                ("execution_forked", shown)
+            }
             Self::RewindAsked { to, by, .. } => {
                 ("rewind_asked", json!({ "to": to.shown(), "by": by }))
             }
@@ -100,7 +125,7 @@ impl ForkRecord {
             Self::Checkpointed { place, error: Some(error), .. } => {
                 ("checkpoint_failed", json!({ "at": place.shown(), "error": error }))
             }
-            Self::Checkpointed { place, kept, removed, error: None } => (
+            Self::Checkpointed { place, kept, removed, error: None, .. } => (
                 "checkpoint_made",
                 json!({ "at": place.shown(), "machine": kept, "removed": removed }),
             ),

@@ -1,11 +1,14 @@
 //! History of an execution: the records of its conversation as it stands, and the places in it that forks and rewinds
 //! go on from.
 
+use std::collections::BTreeSet;
+
 use super::{
     account::AccountChange,
     forks::{ForkRecord, TurnPlace},
-    state::Record,
+    state::{Record, RelayedTurn},
 };
+use crate::gateway::ConversationPlace;
 
 /// Records of a conversation that is still there, without those that belong to an execution of its own.
 pub(crate) fn history(records: Vec<Record>) -> Vec<Record> {
@@ -17,6 +20,11 @@ pub(crate) fn history(records: Vec<Record>) -> Vec<Record> {
             | Record::Answered { .. }
             | Record::Compacted { .. }
             | Record::Called { .. }
+            | Record::ModelAsked { .. }
+            | Record::ModelAnswered { .. }
+            | Record::ModelFailed { .. }
+            | Record::ProgramCalls { .. }
+            | Record::ProgramEnded { .. }
             | Record::IterationFailed { .. }
             | Record::Stopped { .. }
             | Record::Account { change: AccountChange::Messaged(_), .. } => history.push(record),
@@ -35,13 +43,8 @@ pub(crate) fn history(records: Vec<Record>) -> Vec<Record> {
             Record::Begun(_)
             | Record::Opened { .. }
             | Record::Placed { .. }
-            | Record::ModelAsked { .. }
-            | Record::ModelAnswered { .. }
-            | Record::ModelFailed { .. }
             | Record::ModelReplayed { .. }
-            | Record::ProgramCalls { .. }
             | Record::Acp { .. }
-            | Record::ProgramEnded { .. }
             | Record::Judging { .. }
             | Record::Standstill { .. }
             | Record::After { .. }
@@ -52,6 +55,39 @@ pub(crate) fn history(records: Vec<Record>) -> Vec<Record> {
         }
     }
     history
+}
+
+/// Conversation of a program as it was at a checkpoint, without its requests that had no end by then: it repeats them.
+/// With the place of the request that waited; `None` where there is no such checkpoint.
+pub(crate) fn program_history(
+    mut records: Vec<Record>,
+    to: TurnPlace,
+) -> Option<(Vec<Record>, Option<ConversationPlace>)> {
+    let made = |record: &Record| match record {
+        Record::Fork { about, .. } => match &**about {
+            ForkRecord::Checkpointed { place, kept: Some(_), conversation, .. } if *place == to => {
+                Some(conversation.clone())
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let (at, conversation) =
+        records.iter().enumerate().rev().find_map(|(at, record)| Some((at, made(record)?)))?;
+    records.truncate(at);
+    let (mut history, mut ended) = (history(records), BTreeSet::new());
+    history.reverse();
+    history.retain(|record| match record {
+        Record::ModelAsked { request, .. } => ended.remove(request),
+        Record::ModelAnswered { turn: RelayedTurn { request, .. }, .. }
+        | Record::ModelFailed { request, .. } => {
+            ended.insert(request.clone());
+            true
+        }
+        _ => true,
+    });
+    history.reverse();
+    Some((history, conversation))
 }
 
 pub(crate) fn is_message(record: &Record) -> bool {

@@ -440,10 +440,11 @@ fn refused(spec: &AgentSpec, program: Option<&ProgramPlan>) -> RefusedFields {
     let compacts = execution.as_ref().is_some_and(|it| it.compaction.is_some());
     let instead = "a program keeps its own conversation: remove it";
     refused.add(program.is_some() && compacts, "execution.compaction", instead);
-    let instead = "a program has no turns, and cannot be forked: remove it";
+    let instead =
+        "a program of the Agent Client Protocol cannot be forked: remove it, or use `exit`";
     let kept = execution.as_ref().and_then(|it| it.checkpoint).unwrap_or_default();
     let keeps = kept != CheckpointMode::None;
-    refused.add(program.is_some() && keeps, "execution.checkpoint", instead);
+    refused.add(program.is_some_and(|it| it.acp) && keeps, "execution.checkpoint", instead);
     let instead = "have the operator add a source with the service's tools";
     refused.add(contexts.is_some(), "contexts", instead);
     if let Some(execution) = execution {

@@ -1,5 +1,6 @@
 //! Program in place of turns: a durable task in the execution's machine, with a gateway as its only way to a model. Its
-//! end is the end of the iteration. The task goes on when the daemon dies; the next one listens again.
+//! end is the end of the iteration. The task goes on when the daemon dies; the next one listens again. In a fork it is
+//! the task that its source began, which waits for an answer there.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +10,7 @@ use std::{
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    CallCx, Layer, ToolError, WorkspaceId,
+    CallCx, ExecutionId, Layer, ToolError, WorkspaceId,
     codes::{INVALID_INPUT, TOO_LARGE},
 };
 use hivekeep_ports::{
@@ -25,10 +26,12 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     ExecutionSaga, ExecutionStep,
+    forks::ForkedProgram,
     program_end::ProgramEnd,
     state::{ExecutionState, Record},
 };
 use crate::{
+    codes,
     gateway::{Gateway, GatewayTerms, ProgramListener},
     programs::{GATEWAY_PORT, ProgramPlan},
 };
@@ -65,7 +68,14 @@ pub(super) struct ProgramRun<'s> {
     pub(super) program: &'s ProgramPlan,
     ports: ProgramPorts,
     pub(super) task_id: String,
+    /// Program that another execution began, and that runs in this one's machine.
+    forked: Option<ForkedProgram>,
     workspace: OnceLock<WorkspaceId>,
+}
+
+/// Id of the task in which an execution runs its program.
+pub(crate) fn program_task(id: ExecutionId, iteration: usize) -> String {
+    format!("{id}-{iteration}")
 }
 
 impl ExecutionSaga {
@@ -78,9 +88,14 @@ impl ExecutionSaga {
             Ok(ports) => ports,
             Err(error) => return self.fail(error).await,
         };
-        let task_id = format!("{}-{iteration}", state.begun.id);
+        let forked = state.forked_program().cloned();
+        let task_id = match &forked {
+            Some(forked) => forked.task_id.clone(),
+            None => program_task(state.begun.id, iteration),
+        };
         let workspace = OnceLock::new();
-        let run = ProgramRun { saga: self, state: &state, program, ports, task_id, workspace };
+        let run =
+            ProgramRun { saga: self, state: &state, program, ports, task_id, forked, workspace };
         let calls = Mutex::new(());
         let working = async {
             tokio::select! {
@@ -264,11 +279,15 @@ impl ProgramRun<'_> {
         let models = self.saga.shared.models.configured().into_iter();
         let own =
             models.filter(|it| it.source.provider == *provider && it.usage == ModelUse::Generate);
+        let asked = self.forked.iter().map(|forked| forked.model.clone());
+        let model = self.program.model.clone();
         let models: BTreeSet<_> =
-            own.map(|it| it.source.model).chain([self.program.model.clone()]).collect();
+            own.map(|it| it.source.model).chain(asked).chain([model.clone()]).collect();
         GatewayTerms {
             api: self.program.api,
             provider: provider.clone(),
+            model,
+            forked: self.forked.clone(),
             models,
             payer: self.state.begun.payer,
             child: ExecutionSaga::child(self.state),
@@ -281,7 +300,10 @@ impl ProgramRun<'_> {
         let prompt = self.state.iteration().map(|it| it.prompt.clone()).unwrap_or_default();
         let (command, env) = self.program.script(&prompt)?;
         Ok(TaskAssignment {
-            message_id: self.state.begun.id.to_string(),
+            message_id: match &self.forked {
+                Some(forked) => forked.message_id.clone(),
+                None => self.state.begun.id.to_string(),
+            },
             task_id: self.task_id.clone(),
             command,
             workdir: None,
@@ -292,8 +314,9 @@ impl ProgramRun<'_> {
     }
 
     /// Assigns the task, which is run once, and waits for its result. A machine that does not answer is looked for again.
+    /// One of a fork has its task.
     async fn follow(&self, assignment: TaskAssignment) -> Result<TaskResult, ToolError> {
-        let (mut assigned, mut until) = (false, None);
+        let (mut assigned, mut until) = (self.forked.is_some(), None);
         loop {
             let looked = match assigned {
                 false => self.put(&assignment).await,
@@ -302,7 +325,9 @@ impl ProgramRun<'_> {
             match looked {
                 Ok(Some(result)) => return Ok(result),
                 Ok(None) => (assigned, until) = (true, None),
-                Err(error) if error.is_any(&[INVALID_INPUT, TOO_LARGE]) => return Err(error),
+                Err(error) if error.is_any(&[INVALID_INPUT, TOO_LARGE, codes::PROGRAM_FAILED]) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     if Instant::now() >= *until.get_or_insert(Instant::now() + PATIENCE) {
                         return Err(error);
@@ -329,7 +354,17 @@ impl ProgramRun<'_> {
         let at = self.at()?;
         let mut hints = self.ports.tasks.hints(at).await?;
         let sent = BTreeMap::from([(self.task_id.clone(), message.to_owned())]);
+        // Looked at before its result: one that has ended has that.
+        let is_lost = match self.forked {
+            Some(_) => !self.ports.tasks.board(at).await?.running.contains(&self.task_id),
+            None => false,
+        };
         let page = self.ports.tasks.results(at, 0, 20, &sent).await?;
+        if page.results.is_empty() && is_lost {
+            let message = "the program that was forked does not run in the machine of the fork";
+            return Err(ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message)
+                .next("fork from an earlier checkpoint, or run the agent again"));
+        }
         if page.results.is_empty() {
             hints.next().await;
         }

@@ -26,6 +26,8 @@ enum RequestFate {
 pub(crate) struct RelayedRequests {
     /// With what is set aside for each.
     fates: Arc<BTreeMap<String, (RequestFate, BudgetAmounts)>>,
+    /// Requests of the current iteration, each once.
+    turns: Arc<Vec<String>>,
     /// Requests that were sent to a provider, in the current iteration and in all.
     in_iteration: usize,
     pub(crate) asked: u64,
@@ -41,14 +43,19 @@ impl RelayedRequests {
         self.fates.get(request).is_some_and(|(fate, _)| *fate == RequestFate::Answered)
     }
 
+    /// Number of other requests of the iteration that were asked before this one was the first time.
+    pub(super) fn turns_before(&self, request: &str) -> Option<usize> {
+        self.turns.iter().position(|turn| turn == request)
+    }
+
     /// Forgets what only an execution that goes on needs.
     pub(super) fn rest(&mut self) {
-        self.fates = Arc::default();
+        (self.fates, self.turns) = Default::default();
     }
 
     /// Begins to count the requests of an iteration.
     pub(super) fn begin_iteration(&mut self) {
-        self.in_iteration = 0;
+        (self.in_iteration, self.turns) = Default::default();
     }
 
     /// Follows a record of a request, with what it costs: a request that was cut counts whole. Gives the tokens that
@@ -62,6 +69,9 @@ impl RelayedRequests {
                 let before = self.fates.get(request).map(|(fate, _)| fate);
                 self.cut += u64::from(matches!(before, Some(RequestFate::Open | RequestFate::Cut)));
                 self.asked += 1;
+                if self.turns_before(request).is_none() {
+                    Arc::make_mut(&mut self.turns).push(request.clone());
+                }
                 self.in_iteration += 1;
                 account.charge(wanted);
                 (request, RequestFate::Open, wanted.clone(), 0)

@@ -161,7 +161,8 @@ fn find(state: &ExecutionState, id: &str) -> Option<CallKey> {
     Some((state.iterations.len() - 1, turn, 0))
 }
 
-fn is_calling(state: &ExecutionState) -> bool {
+/// Whether a call of a program has no end yet.
+pub(super) fn is_calling(state: &ExecutionState) -> bool {
     let last = state.iteration().and_then(|iteration| iteration.turns.last());
     state.end.is_none() && last.is_some_and(|turn| turn.results.iter().any(Option::is_none))
 }

@@ -47,7 +47,7 @@ struct AgentCompare {
 struct AgentsCompared {
     /// In the order of the ids.
     executions: Vec<ComparedExecution>,
-    /// First turn in which they differ; null where they have no common origin, or do not differ.
+    /// First turn in which they differ; null where they have no common origin, are programs, or do not differ.
     first_difference: Option<TurnDifference>,
     /// Fork with the highest score of the judges of `best_of`. Null while one of those forks goes on, where they were
     /// not judged alike, or where none completed.
@@ -145,7 +145,9 @@ impl AgentService {
         }
         let mut origins = states.iter().map(|state| self.origin(state));
         let first = origins.next();
-        let shared = origins.all(|origin| Some(origin) == first);
+        // A program's turns are not kept as texts.
+        let shared = states[0].begun.plan.program.is_none();
+        let shared = shared && origins.all(|origin| Some(origin) == first);
         let executions = ids.iter().zip(&states).map(|(id, state)| {
             let view = self.runs.get(caller, id)?;
             Ok(compared(state, self.state(&SagaView { state: state.clone(), ..view })))

@@ -1,5 +1,7 @@
 //! The tools that have an execution thought again from an earlier turn: several times side by side, or itself.
 
+mod shared;
+
 use std::sync::Arc;
 
 use hivekeep_kernel::{CallCx, ExecutionId, Layer, ToolError, tools};
@@ -10,13 +12,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+pub(super) use self::shared::not_a_program;
+use self::shared::{SharedTurns, said};
 use super::{Answer, best::BestOf};
 use crate::{
     codes,
     execution::{
-        account::{AccountChange, ExecutionMessage},
         forks::{ForkOrigin, ForkRecord, RewoundMachine, TurnPlace},
-        history::{cut, history, is_message, last_place},
+        history::{history, is_message},
         state::{ExecutionBegun, ExecutionState, KeptCheckpoint, Record},
     },
     tools::AgentService,
@@ -25,7 +28,8 @@ use crate::{
 /// Most forks of one call.
 const MOST_FORKS: usize = 16;
 
-/// Place in an execution, with its iterations and turns counted from 1.
+/// Place in an execution, with its iterations and turns counted from 1. The turns of a program are its requests to its
+/// model, each once.
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ForkPlace {
@@ -41,7 +45,7 @@ struct ForkPlace {
 #[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ForkVariation {
-    /// Message that is read before the next turn.
+    /// Message that is read before the next turn; a program's model reads it with the program's next request.
     #[schemars(length(min = 1, max = 65_536))]
     instruction: Option<String>,
     /// Model in place of the source's.
@@ -55,7 +59,7 @@ struct ForkVariation {
 struct AgentFork {
     /// Id of the execution, which may be over.
     execution_id: String,
-    /// Turns that the forks share. Default: up to the last whole turn.
+    /// Turns that the forks share. Default: up to the last whole turn; of a program, up to its last checkpoint.
     #[serde(default)]
     at: ForkPlace,
     /// Number of forks, 1 to 16. Default: one for each variation, or one.
@@ -118,65 +122,35 @@ tools! { pub(crate) FORK_FAMILY: "agents" for service AgentService, singleton ag
     };
 }
 
-impl ForkPlace {
-    /// Place in a history, and the number of records up to it.
-    fn find(self, history: &[Record]) -> Answer<(TurnPlace, usize)> {
-        let unknown = |what: String| ToolError::new(Layer::Actor, codes::TURN_UNKNOWN, what);
-        let last = last_place(history);
-        let last = last.ok_or_else(|| unknown("nothing was asked yet".to_owned()))?;
-        let iteration = match self.iteration {
-            Some(iteration) => iteration.saturating_sub(1),
-            None => last.iteration,
-        };
-        let turns = match (self.turn, self.iteration) {
-            (Some(turns), _) => turns,
-            (None, Some(_)) => 0,
-            (None, None) => last.turns,
-        };
-        let place = TurnPlace { iteration, turns };
-        let records = cut(history, place).ok_or_else(|| {
-            let what = format!("there is no whole turn {turns} of iteration {}", iteration + 1);
-            unknown(what)
-                .next("aegis.task.logs shows the turns; leave the place out for the last whole one")
-                .detail("last", last.shown())
-        })?;
-        Ok((place, records))
-    }
-
-    fn of(place: TurnPlace) -> Self {
-        Self { iteration: Some(place.iteration + 1), turn: Some(place.turns) }
-    }
-}
-
 impl AgentService {
     async fn fork(self: Arc<Self>, cx: CallCx, input: AgentFork) -> Answer<ForksBegun> {
         let AgentFork { execution_id, at, count, variations, best_of } = input;
-        let (mut whole, history) = self.earlier(&cx, &execution_id).await?;
+        let (mut whole, records) = self.earlier(&cx, &execution_id).await?;
         let count = count.unwrap_or(variations.len().max(1));
         if variations.len() > count {
             let why = format!("{} variations are given for {count} forks", variations.len());
             return Err(ToolError::invalid(why).next("leave `count` out, or raise it"));
         }
-        let (place, records) = at.find(&history)?;
+        let shared = SharedTurns::of(at, &whole, records)?;
         if let Some(best_of) = best_of {
             let plan = &mut Arc::make_mut(&mut whole.begun).plan;
             best_of.judge(plan)?;
             self.plan_judges(&cx, plan).await?;
         }
-        let (source, copies) = (whole.begun.id, &history[..records]);
+        let (source, place) = (whole.begun.id, shared.place);
         // A refusal of every fork is told before anything is made.
-        let origin = ForkOrigin { source, place, machine: None };
         let varied = |nth: usize| variations.get(nth).cloned().unwrap_or_default();
         let mut begun = Vec::new();
         for nth in 0..count {
-            begun.push(self.forked(&cx, &whole, copies, &origin, varied(nth)).await?);
+            begun.push(self.forked(&cx, &whole, &shared, varied(nth)).await?);
         }
         let machine = cx.guard(self.machine_at(&whole, place)).await?;
-        let inherited = ForkRecord::Inherited(ForkOrigin { machine: machine.clone(), ..origin });
         let mut execution_ids = Vec::new();
-        for (first, said) in begun {
+        for (first, origin, said) in begun {
             let id = first.id;
-            let more = copies.iter().cloned().chain([Record::fork(inherited.clone())]).chain(said);
+            let inherited =
+                ForkRecord::Inherited(ForkOrigin { machine: machine.clone(), ..origin });
+            let more = shared.copies.iter().cloned().chain([Record::fork(inherited)]).chain(said);
             match self.begin(first, more.collect()).await {
                 Ok(()) => execution_ids.push(id),
                 Err(error) if execution_ids.is_empty() => return Err(error),
@@ -198,7 +172,9 @@ impl AgentService {
 
     async fn rewind(self: Arc<Self>, cx: CallCx, input: AgentRewind) -> Answer<AgentRewound> {
         let AgentRewind { execution_id, to, instruction } = input;
-        let (before, history) = self.earlier(&cx, &execution_id).await?;
+        let (before, records) = self.earlier(&cx, &execution_id).await?;
+        not_a_program(&before)?;
+        let history = history(records);
         let (place, records) = to.find(&history)?;
         let messages = history[..records].iter().filter(|record| is_message(record)).count();
         let (caller, rewinds) = (self.run_caller(&cx), before.forks.rewinds);
@@ -234,29 +210,27 @@ impl AgentService {
         }
     }
 
-    /// An execution that the caller may fork and rewind, with its conversation.
+    /// An execution that the caller may fork and rewind, with its records.
     async fn earlier(&self, cx: &CallCx, id: &str) -> Answer<(ExecutionState, Vec<Record>)> {
         let caller = self.run_caller(cx);
         self.may_continue(cx, self.runs.get(caller, id)?.state.begun.id)?;
         let records = self.runs.records(caller, id).await?;
         let mut state = ExecutionState::of(&records)?;
-        not_a_program(&state)?;
         if let Some(Record::Begun(begun)) = records.first() {
             // Material that it read since is among what is copied.
             state.begun = Arc::new((**begun).clone());
         }
-        Ok((state, history(records)))
+        Ok((state, records))
     }
 
-    /// First record of a fork, and what is said to it.
+    /// First record of a fork, how it begins, and what is said to it.
     async fn forked(
         &self,
         cx: &CallCx,
         whole: &ExecutionState,
-        copies: &[Record],
-        origin: &ForkOrigin,
+        shared: &SharedTurns,
         ForkVariation { instruction, model }: ForkVariation,
-    ) -> Answer<(ExecutionBegun, Option<Record>)> {
+    ) -> Answer<(ExecutionBegun, ForkOrigin, Option<Record>)> {
         let mut plan = whole.begun.plan.clone();
         (plan.model, plan.scheduled_for) = (model.unwrap_or(plan.model), None);
         // The session may be another one than that which began the source.
@@ -266,15 +240,15 @@ impl AgentService {
         }
         let first = self.first_record(cx, ExecutionId::new(), plan, &AgentBudget::default())?;
         let by = cx.caller.unwrap_or(first.user);
-        let said = instruction.map(|text| said(text, by)).transpose()?;
+        let (origin, said) = shared.told(whole.begun.id, instruction, by)?;
         let begins = std::iter::once(Record::Begun(Box::new(first.clone())));
-        let all = begins.chain(copies.iter().cloned());
+        let all = begins.chain(shared.copies.iter().cloned());
         let all =
             all.chain([Record::fork(ForkRecord::Inherited(origin.clone()))]).chain(said.clone());
         let state = ExecutionState::of(&all.collect::<Vec<_>>())?;
         let rests = state.begun.plan.chat.is_some();
         match state.conclusion().filter(|_| !rests) {
-            None => Ok((first, said)),
+            None => Ok((first, origin, said)),
             Some(_) => {
                 let message = "nothing follows that turn: the execution would end with it";
                 Err(ToolError::invalid(message)
@@ -321,20 +295,4 @@ impl AgentService {
             (_, None) => Ok(None),
         }
     }
-}
-
-/// Refuses an execution whose conversation is a program's.
-pub(super) fn not_a_program(state: &ExecutionState) -> Answer<()> {
-    let plan = &state.begun.plan;
-    let Some(program) = &plan.program else { return Ok(()) };
-    let message =
-        format!("{} is the program `{}`, whose turns are its own", plan.agent, program.name);
-    Err(ToolError::new(Layer::Actor, codes::FORK_UNSUPPORTED, message).next("run the agent again"))
-}
-
-fn said(text: String, by: hivekeep_kernel::User) -> Answer<Record> {
-    if text.trim().is_empty() {
-        return Err(ToolError::invalid("the instruction is blank").next("say something"));
-    }
-    Ok(Record::account(AccountChange::Messaged(ExecutionMessage { text, by })))
 }

@@ -100,8 +100,11 @@ impl Models for FakeModels {
         Vec::new()
     }
 
-    fn resolve(&self, _: &str, _: ModelUse) -> Result<Vec<ModelSource>, ToolError> {
+    fn resolve(&self, name: &str, _: ModelUse) -> Result<Vec<ModelSource>, ToolError> {
         match lock(&self.0).script.is_some() {
+            true if name == "other" => {
+                Ok(vec![ModelSource { model: name.to_owned(), ..says("", &[])?.source }])
+            }
             true => Ok(vec![says("", &[])?.source]),
             false => Err(ToolError::foreign(Layer::Actor, "llm_not_configured", "no model is set")),
         }

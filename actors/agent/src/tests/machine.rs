@@ -1,5 +1,5 @@
-//! Fakes of what a program needs: a machine whose tasks end when a test says so, one connection to the gateway, and a
-//! relay that plays. They outlive a daemon, as a machine and a provider do.
+//! Fakes of what a program needs: machines whose tasks end when a test says so, one connection of each to its gateway,
+//! and a relay that plays. They outlive a daemon, as a machine and a provider do.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,10 @@ use hivekeep_ports::{
 };
 use hivekeep_runtime::Ports;
 use hivekeep_testkit::eventually;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{mpsc, watch},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::acp::FakePrograms;
@@ -39,15 +42,18 @@ pub(super) enum RelayPlay {
 
 type Plays = dyn Fn(&RelayRequest, usize) -> RelayPlay + Send + Sync;
 
+/// Task, and its result once it has ended.
+type FakeTask = (TaskAssignment, Option<TaskResult>);
+
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct FakeMachine(Arc<MachineState>);
 
 struct MachineState {
-    tasks: Mutex<BTreeMap<String, (TaskAssignment, Option<TaskResult>)>>,
+    tasks: Mutex<BTreeMap<(WorkspaceId, String), FakeTask>>,
     cancelled: Mutex<Vec<String>>,
     news: watch::Sender<u64>,
-    handler: watch::Sender<Option<Arc<dyn GuestHttpHandler>>>,
+    handlers: watch::Sender<BTreeMap<WorkspaceId, Arc<dyn GuestHttpHandler>>>,
     plays: Mutex<Option<Arc<Plays>>>,
     relayed: Mutex<Vec<RelayRequest>>,
     programs: Mutex<FakePrograms>,
@@ -59,7 +65,7 @@ impl Default for FakeMachine {
             tasks: Mutex::default(),
             cancelled: Mutex::default(),
             news: watch::channel(0).0,
-            handler: watch::channel(None).0,
+            handlers: watch::channel(BTreeMap::new()).0,
             plays: Mutex::default(),
             relayed: Mutex::default(),
             programs: Mutex::default(),
@@ -70,7 +76,7 @@ impl Default for FakeMachine {
 impl FakeMachine {
     pub(super) fn offer(&self, ports: &Ports) {
         // Another daemon: nothing is served until it listens.
-        self.0.handler.send_replace(None);
+        self.0.handlers.send_replace(BTreeMap::new());
         let this = Arc::new(self.clone());
         ports.offer::<dyn Tasks>(this.clone());
         ports.offer::<dyn TaskOutputs>(this.clone());
@@ -112,10 +118,48 @@ impl FakeMachine {
         lock(&self.0.cancelled).clone()
     }
 
+    /// Has a machine run a task that a daemon before assigned.
+    pub(super) fn runs(&self, workspace: WorkspaceId, task_id: &str, message_id: &str) {
+        let task = TaskAssignment {
+            message_id: message_id.to_owned(),
+            task_id: task_id.to_owned(),
+            command: String::new(),
+            workdir: None,
+            env: BTreeMap::new(),
+            timeout_secs: 60,
+        };
+        lock(&self.0.tasks).insert((workspace, task_id.to_owned()), (task, None));
+    }
+
+    /// Has a machine know of no task.
+    pub(super) fn forget(&self, workspace: WorkspaceId) {
+        lock(&self.0.tasks).retain(|(of, _), _| *of != workspace);
+    }
+
+    /// Has a machine that is a copy of another go on with the tasks of that, which ran when it was made.
+    pub(super) fn keep(&self, source: WorkspaceId, copy: WorkspaceId) {
+        let mut tasks = lock(&self.0.tasks);
+        let of_it = tasks.iter().filter(|((of, _), _)| *of == source);
+        let copies: Vec<_> =
+            of_it.map(|((_, id), (task, _))| ((copy, id.clone()), (task.clone(), None))).collect();
+        tasks.extend(copies);
+    }
+
     /// Ends the task that runs.
     pub(super) async fn finish(&self, outcome: TaskOutcome, stdout: &str, stderr: &str) {
-        eventually("a task runs", async || self.running().is_some()).await;
-        let running = self.running().expect("it runs");
+        self.finish_in(None, outcome, stdout, stderr).await;
+    }
+
+    /// The same in a machine.
+    pub(super) async fn finish_in(
+        &self,
+        workspace: Option<WorkspaceId>,
+        outcome: TaskOutcome,
+        stdout: &str,
+        stderr: &str,
+    ) {
+        eventually("a task runs", async || self.running(workspace).is_some()).await;
+        let running = self.running(workspace).expect("it runs");
         let text = |text: &str| TaskText {
             text: text.to_owned(),
             total_bytes: text.len() as u64,
@@ -127,7 +171,7 @@ impl FakeMachine {
         let (task, result) = tasks.get_mut(&running).expect("it runs");
         *result = Some(TaskResult {
             number: 1,
-            task_id: running.clone(),
+            task_id: running.1.clone(),
             message_id: task.message_id.clone(),
             outcome,
             capture,
@@ -135,9 +179,20 @@ impl FakeMachine {
         self.0.news.send_modify(|count| *count += 1);
     }
 
-    fn running(&self) -> Option<String> {
+    fn running(&self, of: Option<WorkspaceId>) -> Option<(WorkspaceId, String)> {
         let tasks = lock(&self.0.tasks);
-        tasks.iter().find(|(_, (_, result))| result.is_none()).map(|(id, _)| id.clone())
+        let mut all = tasks.iter().filter(|(_, (_, result))| result.is_none()).map(|(id, _)| id);
+        all.find(|(workspace, _)| of.is_none_or(|of| of == *workspace)).cloned()
+    }
+
+    /// Sends a request as the program of a machine does, once its gateway listens.
+    pub(super) async fn sends_in(
+        &self,
+        workspace: WorkspaceId,
+        target: &str,
+        body: &str,
+    ) -> GuestHttpAnswer {
+        self.sends_from(Some(workspace), target, "", body).await
     }
 
     /// Sends a request as the program does, once the gateway listens.
@@ -152,8 +207,25 @@ impl FakeMachine {
         number: &str,
         body: &str,
     ) -> GuestHttpAnswer {
-        let mut handler = self.0.handler.subscribe();
-        let handler = handler.wait_for(Option::is_some).await.expect("it is held").clone();
+        self.sends_from(None, target, number, body).await
+    }
+
+    async fn sends_from(
+        &self,
+        workspace: Option<WorkspaceId>,
+        target: &str,
+        number: &str,
+        body: &str,
+    ) -> GuestHttpAnswer {
+        let mut handlers = self.0.handlers.subscribe();
+        let of_it = |all: &BTreeMap<WorkspaceId, Arc<dyn GuestHttpHandler>>| match workspace {
+            Some(workspace) => all.get(&workspace).cloned(),
+            None => all.values().next().cloned(),
+        };
+        let handler = {
+            let all = handlers.wait_for(|all| of_it(all).is_some()).await.expect("it is held");
+            of_it(&all).expect("it listens")
+        };
         let request = GuestHttpRequest {
             method: "POST".to_owned(),
             target: target.to_owned(),
@@ -162,7 +234,7 @@ impl FakeMachine {
                 .to_vec(),
             body: Bytes::from(body.to_owned()),
         };
-        handler.expect("it listens").answer(request).await
+        handler.answer(request).await
     }
 }
 
@@ -180,22 +252,24 @@ pub(super) async fn whole(mut answer: GuestHttpAnswer) -> (u16, Result<String, S
 
 #[async_trait]
 impl Tasks for FakeMachine {
-    async fn put(&self, _: WorkspaceId, task: TaskAssignment) -> Result<TaskTaken, ToolError> {
+    async fn put(&self, at: WorkspaceId, task: TaskAssignment) -> Result<TaskTaken, ToolError> {
         let mut tasks = lock(&self.0.tasks);
-        let repeat = tasks.contains_key(&task.task_id);
-        let (_, result) = tasks.entry(task.task_id.clone()).or_insert((task, None));
+        let key = (at, task.task_id.clone());
+        let repeat = tasks.contains_key(&key);
+        let (_, result) = tasks.entry(key).or_insert((task, None));
         Ok(TaskTaken { state: TaskState::Running, repeat, differs: false, result: result.clone() })
     }
 
     async fn results(
         &self,
-        _: WorkspaceId,
+        at: WorkspaceId,
         _: u64,
         _: u32,
         sent: &BTreeMap<String, String>,
     ) -> Result<TaskPage, ToolError> {
         let tasks = lock(&self.0.tasks);
-        let results = tasks.values().filter_map(|(_, result)| result.clone());
+        let of_it = tasks.iter().filter(|((of, _), _)| *of == at);
+        let results = of_it.filter_map(|(_, (_, result))| result.clone());
         Ok(TaskPage {
             results: results.filter(|result| sent.contains_key(&result.task_id)).collect(),
             next_after: 0,
@@ -217,8 +291,11 @@ impl Tasks for FakeMachine {
         Ok(TaskState::Running)
     }
 
-    async fn board(&self, _: WorkspaceId) -> Result<TaskBoard, ToolError> {
-        Err(ToolError::internal("nobody lists"))
+    async fn board(&self, at: WorkspaceId) -> Result<TaskBoard, ToolError> {
+        let tasks = lock(&self.0.tasks);
+        let open = tasks.iter().filter(|((of, _), (_, result))| *of == at && result.is_none());
+        let running = open.map(|((_, id), _)| id.clone()).collect();
+        Ok(TaskBoard { queued: Vec::new(), running, results: 0 })
     }
 
     async fn hints(&self, _: WorkspaceId) -> Result<TaskHints, ToolError> {
@@ -238,12 +315,15 @@ impl ProgramConnections for FakeMachine {
     async fn accept(
         &self,
         _: &CallCx,
-        _: WorkspaceId,
+        at: WorkspaceId,
         _: u16,
     ) -> Result<Box<dyn ByteStream>, ToolError> {
-        // One connection for each daemon.
-        self.0.handler.subscribe().wait_for(Option::is_none).await.expect("it is held");
-        Ok(Box::new(tokio::io::duplex(1).0))
+        // One connection for each daemon, which says whose it is.
+        let mut handlers = self.0.handlers.subscribe();
+        handlers.wait_for(|all| !all.contains_key(&at)).await.expect("it is held");
+        let (near, mut far) = tokio::io::duplex(64);
+        far.write_all(at.to_string().as_bytes()).await.expect("room for a name");
+        Ok(Box::new(near))
     }
 }
 
@@ -252,11 +332,14 @@ impl GuestHttp for FakeMachine {
     async fn serve(
         &self,
         _: User,
-        _: Box<dyn ByteStream>,
+        mut stream: Box<dyn ByteStream>,
         handler: Arc<dyn GuestHttpHandler>,
         end: CancellationToken,
     ) {
-        self.0.handler.send_replace(Some(handler));
+        let mut name = String::new();
+        stream.read_to_string(&mut name).await.expect("a name");
+        let workspace = name.parse().expect("a workspace's");
+        self.0.handlers.send_modify(|all| drop(all.insert(workspace, handler)));
         end.cancelled().await;
     }
 }

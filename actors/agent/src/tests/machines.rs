@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Stage,
     fakes::{says, turns},
+    machine::FakeMachine,
     tasks::{opened, types, worker, write},
 };
 use crate::execution::state::{ExecutionState, Record};
@@ -54,6 +55,8 @@ struct MachinesState {
     going_on: Arc<tokio::sync::Mutex<()>>,
     /// Daemon whose end is ordered during the next stop of a workspace, which fails then.
     closes: Option<CancellationToken>,
+    /// What runs in them.
+    guests: Option<FakeMachine>,
 }
 
 impl FakeMachines {
@@ -93,6 +96,11 @@ impl FakeMachines {
     /// Removes the workspace of a session.
     pub(super) fn lose(&self, session: SessionId) {
         lock(&self.0).workspaces.remove(&session);
+    }
+
+    /// Has the tasks of machines go on in their copies.
+    pub(super) fn run(&self, guests: &FakeMachine) {
+        lock(&self.0).guests = Some(guests.clone());
     }
 
     /// Has no machine stand still.
@@ -296,12 +304,16 @@ impl WorkspaceForks for FakeMachines {
         cx: &CallCx,
         source: &OwnedSnapshot,
         name: &str,
-        _: bool,
+        keeps_tasks: bool,
     ) -> Result<WorkspaceId, ToolError> {
         assert_eq!(name, own_workspace_name(cx.session));
         let session = cx.session;
         lock(&self.0).calls.push(("fork".to_owned(), json!({ "of": source, "for": session })));
-        Ok(self.put(session))
+        let made = self.put(session);
+        if let Some(guests) = lock(&self.0).guests.as_ref().filter(|_| keeps_tasks) {
+            guests.keep(source.workspace, made);
+        }
+        Ok(made)
     }
 
     /// Its files are those of the workspace `checkpoint`.

@@ -392,9 +392,11 @@ fn what_a_program_does_not_obey_is_refused() {
     for (field, value) in [
         ("context", json!([{ "type": "file", "path": "a" }])),
         ("execution.compaction", json!({ "tokens": 256 })),
+        ("execution.checkpoint", json!("turn")),
     ] {
         let mut coder = agent(field, value);
-        coder.spec.runtime.program = Some("codex".to_owned());
+        let acp = if field.ends_with("checkpoint") { "qwen-acp" } else { "codex" };
+        coder.spec.runtime.program = Some(acp.to_owned());
         let refused = plan(coder, json!({})).expect_err(field);
         assert_eq!(refused.details["fields"][0]["field"], format!("spec.{field}"));
     }

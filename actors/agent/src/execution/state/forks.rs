@@ -8,7 +8,7 @@ use hivekeep_ports::OwnedSnapshot;
 use hivekeep_runtime::log::Sourced;
 
 use super::{ExecutionState, Iteration, Record};
-use crate::execution::forks::{ForkOrigin, ForkRecord, RewoundMachine, TurnPlace};
+use crate::execution::forks::{ForkOrigin, ForkRecord, ForkedProgram, RewoundMachine, TurnPlace};
 
 /// Checkpoint behind some turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,12 @@ impl ForkState {
         self.rewinding.map(|pending| pending.to)
     }
 
+    /// Last place whose snapshot is kept.
+    pub(crate) fn last_kept(&self) -> Option<TurnPlace> {
+        let kept = |(place, kept): (&TurnPlace, &KeptCheckpoint)| kept.snapshot().map(|_| *place);
+        self.checkpoints.iter().rev().find_map(kept)
+    }
+
     pub(crate) fn checkpoint(&self, place: TurnPlace) -> Option<&KeptCheckpoint> {
         self.checkpoints.get(&place)
     }
@@ -95,6 +101,12 @@ impl ExecutionState {
         self.forks.origin.as_ref()?.machine.as_ref().filter(|_| self.workspace.is_none())
     }
 
+    /// Program that another execution began in the iteration that goes on.
+    pub(crate) fn forked_program(&self) -> Option<&ForkedProgram> {
+        let origin = self.forks.origin.as_ref()?;
+        origin.program.as_ref().filter(|_| origin.place.iteration + 1 == self.iterations.len())
+    }
+
     /// Follows a record; `None` for one that cannot be.
     pub(in crate::execution) fn follow_fork(
         &mut self,
@@ -130,7 +142,7 @@ impl ExecutionState {
             ForkRecord::RewindAsked { .. }
             | ForkRecord::Rewound { .. }
             | ForkRecord::RewindFailed { .. } => {}
-            ForkRecord::Checkpointed { place, kept, removed, error } => {
+            ForkRecord::Checkpointed { place, kept, removed, error, .. } => {
                 let stays = |kept: &OwnedSnapshot| !removed.contains(&kept.snapshot);
                 forks.stale.retain(stays);
                 forks.checkpoints.retain(|_, kept| kept.snapshot().is_none_or(stays));

@@ -1,0 +1,173 @@
+//! Conversations in requests of programs, in the form of each API: where one stands, and words that a fork puts into it.
+//!
+//! A program sends its whole conversation with each request, and knows nothing of the words. So they are put into each of
+//! its requests, behind the message that was the last one when the machine was kept.
+
+use bytes::Bytes;
+use hivekeep_ports::ModelApi;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// Mark of a provider's cache, which programs move from message to message.
+const CACHE_MARK: &str = "cache_control";
+
+/// Place in a conversation, behind its last message then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConversationPlace {
+    /// Number of messages.
+    messages: usize,
+    /// Hash of the last.
+    last: String,
+}
+
+/// Words that are put into a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConversationWords {
+    pub(crate) at: ConversationPlace,
+    pub(crate) text: String,
+}
+
+impl ConversationPlace {
+    /// Place that a request stands at; `None` for one without a conversation.
+    pub(super) fn of(api: ModelApi, body: &[u8]) -> Option<Self> {
+        let mut body = serde_json::from_slice(body).ok()?;
+        let messages = messages(api, &mut body)?;
+        Some(Self { messages: messages.len(), last: hash(messages.last()?) })
+    }
+
+    fn is_in(&self, messages: &[Value]) -> bool {
+        let last = self.messages.checked_sub(1).and_then(|at| messages.get(at));
+        last.is_some_and(|last| hash(last) == self.last)
+    }
+}
+
+/// Body of a request with the words that belong to its conversation, in the order in which they were said, and with
+/// another model where one is given. A body to which nothing of it applies stays as its program wrote it.
+pub(super) fn changed(
+    api: ModelApi,
+    body: &Bytes,
+    words: &[ConversationWords],
+    model: Option<&str>,
+) -> Bytes {
+    let Ok(mut changed) = serde_json::from_slice::<Value>(body) else { return body.clone() };
+    let mut is_other = false;
+    if let (Some(model), Some(asked)) = (model, changed.get_mut("model")) {
+        (*asked, is_other) = (json!(model), true);
+    }
+    let conversation = messages(api, &mut changed).map(|all| {
+        // The last first: places are counted without the words.
+        let mut said: Vec<_> = words.iter().filter(|words| words.at.is_in(all)).collect();
+        said.sort_by_key(|words| words.at.messages);
+        for words in said.iter().rev() {
+            all.insert(words.at.messages, message(api, &words.text));
+        }
+        !said.is_empty()
+    });
+    match is_other || conversation == Some(true) {
+        true => changed.to_string().into(),
+        false => body.clone(),
+    }
+}
+
+fn messages(api: ModelApi, body: &mut Value) -> Option<&mut Vec<Value>> {
+    let all = body.get_mut(match api {
+        ModelApi::Chat | ModelApi::Messages => "messages",
+        ModelApi::Responses => "input",
+        ModelApi::Gemini => "contents",
+    })?;
+    if let (ModelApi::Responses, Value::String(text)) = (api, &*all) {
+        *all = json!([message(api, text)]);
+    }
+    all.as_array_mut()
+}
+
+/// Message of a person.
+fn message(api: ModelApi, text: &str) -> Value {
+    match api {
+        ModelApi::Chat | ModelApi::Messages => json!({ "role": "user", "content": text }),
+        ModelApi::Responses => {
+            let content = json!([{ "type": "input_text", "text": text }]);
+            json!({ "type": "message", "role": "user", "content": content })
+        }
+        ModelApi::Gemini => json!({ "role": "user", "parts": [{ "text": text }] }),
+    }
+}
+
+/// Hash of a message, whichever way its program writes it the next time.
+fn hash(message: &Value) -> String {
+    let mut message = message.clone();
+    if let Some(Value::String(text)) = message.get("content") {
+        message["content"] = json!([{ "type": "text", "text": text }]);
+    }
+    let parts = message.get_mut("content").and_then(Value::as_array_mut);
+    for part in parts.into_iter().flatten().filter_map(Value::as_object_mut) {
+        part.remove(CACHE_MARK);
+    }
+    message.as_object_mut().map(|message| message.remove(CACHE_MARK));
+    message.sort_all_objects();
+    Sha256::digest(message.to_string()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(body: &Value) -> Bytes {
+        body.to_string().into()
+    }
+
+    #[test]
+    fn words_stay_behind_the_message_that_they_followed_in_each_api() {
+        let user = |text: &str| json!({ "role": "user", "content": text });
+        let said = |text: &str| json!({ "role": "user", "parts": [{ "text": text }] });
+        let input = |text: &str| {
+            let content = json!([{ "type": "input_text", "text": text }]);
+            json!({ "type": "message", "role": "user", "content": content })
+        };
+        for (api, name, one) in [
+            (ModelApi::Chat, "messages", &user as &dyn Fn(&str) -> Value),
+            (ModelApi::Messages, "messages", &user),
+            (ModelApi::Responses, "input", &input),
+            (ModelApi::Gemini, "contents", &said),
+        ] {
+            let body = |texts: &[&str]| {
+                let all: Vec<_> = texts.iter().map(|text| one(text)).collect();
+                json!({ "model": "m", "z": 1.5, "a": { "y": 1, "x": 2 }, name: all })
+            };
+            let place = |texts: &[&str]| ConversationPlace::of(api, &bytes(&body(texts)));
+            let words = |texts: &[&str], text: &str| {
+                let at = place(texts).expect("a conversation");
+                ConversationWords { at, text: text.to_owned() }
+            };
+            let all = [words(&["a", "b"], "W"), words(&["a", "b"], "X"), words(&["a"], "V")];
+            for (asked, sent) in [
+                (&["a", "b"][..], &["a", "V", "b", "W", "X"][..]),
+                (&["a", "b", "c"], &["a", "V", "b", "W", "X", "c"]),
+                (&["a", "c", "d"], &["a", "V", "c", "d"]),
+            ] {
+                let became = changed(api, &bytes(&body(asked)), &all, None);
+                assert_eq!(became, bytes(&body(sent)), "{name}: {asked:?}");
+            }
+            let other = bytes(&body(&["c", "a"]));
+            assert_eq!(changed(api, &other, &all, None), other, "another conversation");
+            assert_eq!(place(&[]), None);
+            let model = changed(api, &other, &all, Some("n"));
+            assert_eq!(model, String::from_utf8_lossy(&other).replace("\"m\"", "\"n\""));
+        }
+        let short = bytes(&json!({ "input": "a" }));
+        let at = ConversationPlace::of(ModelApi::Responses, &short).expect("one message");
+        let all = [ConversationWords { at, text: "W".to_owned() }];
+        let became = changed(ModelApi::Responses, &short, &all, None);
+        assert_eq!(became, bytes(&json!({ "input": [input("a"), input("W")] })));
+        assert_eq!(changed(ModelApi::Chat, &"{".into(), &all, Some("n")), "{");
+    }
+
+    #[test]
+    fn a_message_is_known_again_without_its_mark_of_a_cache() {
+        let marked = json!({ "role": "user", "content": [
+            { "type": "text", "text": "a", "cache_control": { "type": "ephemeral" } }] });
+        assert_eq!(hash(&marked), hash(&json!({ "content": "a", "role": "user" })));
+        assert_ne!(hash(&marked), hash(&json!({ "content": "b", "role": "user" })));
+    }
+}
