@@ -33,10 +33,19 @@ const MOST: usize = 32;
 const SAVING: Duration = Duration::from_secs(300);
 
 impl ExecutionState {
-    /// Place of the checkpoint that is due.
+    /// Place of the checkpoint that is due: before the last turn as long as none of its calls has ended, which wait for
+    /// that, else behind it.
     pub(super) fn checkpoint_due(&self) -> Option<TurnPlace> {
-        let (place, iteration) = (self.place(), self.iteration()?);
-        let last = iteration.turns.last();
+        if self.begun.plan.program.is_some() {
+            return None;
+        }
+        let (mut place, mut turns) = (self.place(), &*self.iteration()?.turns);
+        if let [before @ .., last] = turns
+            && last.results.iter().all(Option::is_none)
+        {
+            (place.turns, turns) = (place.turns - 1, before);
+        }
+        let last = turns.last();
         // A turn without calls changed nothing.
         let wanted = match self.begun.plan.checkpoint {
             CheckpointMode::Turn => last.is_none_or(|turn| !turn.results.is_empty()),
@@ -44,6 +53,11 @@ impl ExecutionState {
             CheckpointMode::None => false,
         };
         (wanted && self.forks.checkpoint(place).is_none()).then_some(place)
+    }
+
+    /// True if the calls of the last turn wait for a checkpoint.
+    pub(super) fn calls_wait(&self) -> bool {
+        self.checkpoint_due().is_some_and(|place| place != self.place())
     }
 
     /// Place of the checkpoint that is due before a request of the program is passed on.

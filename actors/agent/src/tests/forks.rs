@@ -281,6 +281,32 @@ async fn a_machine_is_forked_and_restored_as_its_checkpoint() {
 }
 
 #[tokio::test]
+async fn a_model_is_asked_while_its_machine_is_kept_and_calls_wait_for_that() {
+    let mut stage = Stage::with_worker("  execution: { checkpoint: turn }\n").await;
+    stage.models.answer(holding);
+    let held = stage.machines.hold_snapshots().await;
+    let id = stage.begun("Mend it").await;
+    let names = |stage: &Stage| {
+        let saved = stage.machines.calls("snapshot").into_iter();
+        saved.map(|args| args["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    for times in 1..=2 {
+        eventually("it is kept", async || names(&stage).len() == times).await;
+        eventually("it is answered", async || {
+            types(&stage.events(&id).await).contains(&"llm_interaction")
+        })
+        .await;
+        assert_eq!(stage.children.calls("fs.write"), 0);
+        // The next daemon keeps it as it was before the answer.
+        stage.rig = stage.rig.crashed().await;
+    }
+    drop(held);
+    eventually("it holds", async || stage.children.calls("hold") == 2).await;
+    assert_eq!(names(&stage), ["turn-0-1-0", "turn-0-1-0", "turn-0-1-0", "turn-0-1-1"]);
+    assert_eq!((stage.children.calls("fs.write"), stage.models.asked().len()), (1, 2));
+}
+
+#[tokio::test]
 async fn a_machine_without_a_checkpoint_is_forked_only_as_it_is_now() {
     let stage = Stage::with_worker("  env: { LOG: debug }\n").await;
     stage.models.answer(brief);

@@ -53,6 +53,8 @@ struct MachinesState {
     restless: Option<ToolError>,
     /// Held while no machine may go on.
     going_on: Arc<tokio::sync::Mutex<()>>,
+    /// Held while no snapshot is ready.
+    saving: Arc<tokio::sync::Mutex<()>>,
     /// Daemon whose end is ordered during the next stop of a workspace, which fails then.
     closes: Option<CancellationToken>,
     /// What runs in them.
@@ -111,6 +113,12 @@ impl FakeMachines {
     /// Has no machine go on before the guard is dropped.
     pub(super) async fn hold_back(&self) -> tokio::sync::OwnedMutexGuard<()> {
         let gate = lock(&self.0).going_on.clone();
+        gate.lock_owned().await
+    }
+
+    /// Has no snapshot be ready before the guard is dropped.
+    pub(super) async fn hold_snapshots(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        let gate = lock(&self.0).saving.clone();
         gate.lock_owned().await
     }
 
@@ -204,7 +212,12 @@ impl Tools for FakeMachines {
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
-        self.answer(call.session, tool, &args)
+        let (answer, saving) =
+            (self.answer(call.session, tool, &args), lock(&self.0).saving.clone());
+        if tool == "snapshot" {
+            drop(saving.lock().await);
+        }
+        answer
     }
 
     fn allows(&self, _: SessionId, _: &ToolView, tool: &str, _: &Value) -> bool {

@@ -63,13 +63,22 @@ impl ExecutionState {
             return vec![ExecutionStep::Prompt];
         }
         let Some(iteration) = self.iteration() else { return vec![ExecutionStep::Prompt] };
+        if self.calls_wait() {
+            return vec![ExecutionStep::Checkpoint];
+        }
         let calls = self.calls_due(iteration);
         match self.conclusion() {
             _ if !calls.is_empty() => calls,
             Some(last) => self.output_steps(&last).unwrap_or_else(|| self.concluding_steps()),
-            None if self.checkpoint_due().is_some() => vec![ExecutionStep::Checkpoint],
-            None if self.compaction_due().is_some() => vec![ExecutionStep::Compact],
-            None => vec![ExecutionStep::Turn],
+            None => {
+                let asks = match self.compaction_due() {
+                    Some(_) => ExecutionStep::Compact,
+                    None => ExecutionStep::Turn,
+                };
+                // Beside the request, which changes nothing in the machine.
+                let keeps = self.checkpoint_due().map(|_| ExecutionStep::Checkpoint);
+                keeps.into_iter().chain([asks]).collect()
+            }
         }
     }
 
@@ -87,7 +96,9 @@ impl ExecutionState {
 
     /// Steps of the last turn's calls, also while the execution waits: they may have been begun before that.
     pub(crate) fn begun_calls(&self) -> Vec<ExecutionStep> {
-        let Some(iteration) = self.iteration() else { return Vec::new() };
+        let Some(iteration) = self.iteration().filter(|_| !self.calls_wait()) else {
+            return Vec::new();
+        };
         match self.calls_due(iteration) {
             due if !due.is_empty() && self.calls_to_admit().is_some() => vec![ExecutionStep::Admit],
             due => due,
