@@ -43,6 +43,7 @@ pages! {
     "docs/guides/browser.md"
     "docs/guides/container-images.md"
     "docs/guides/finding-tools.md"
+    "docs/guides/forks-of-programs.md"
     "docs/guides/forks-of-thought.md"
     "docs/guides/http-api.md"
     "docs/guides/knowledge.md"
