@@ -300,6 +300,10 @@ impl Asker {
             forked.as_ref().is_some_and(|it| it.model == asked.model && it.model != *own);
         let other = is_other.then(|| own.clone());
         let words = forked.as_ref().map_or(&[][..], |forked| &forked.words);
+        let changed = match conversation::changed(asked.api, &body, words, other.as_deref()) {
+            Ok(changed) => changed,
+            Err(error) => return ExchangeEnd::Refused(GatewayRefusal::of(&error)),
+        };
         let request = RelayRequest {
             session: self.terms.payer,
             api: asked.api,
@@ -307,7 +311,7 @@ impl Asker {
             stream: asked.stream,
             max_tokens: asked.max_tokens,
             headers: asked.headers,
-            body: conversation::changed(asked.api, &body, words, other.as_deref()),
+            body: changed,
             model: other.unwrap_or(asked.model),
             deadline: Instant::now(),
         };
@@ -381,14 +385,21 @@ impl Asker {
             });
             Ok(warned.fold(Decision::record(asked), Decision::and))
         };
+        let mut none_is_kept = None;
         loop {
             match self.records.decide(&decide).await {
                 Ok(()) => return Ok(()),
                 Err(NotAdmitted::Refused(error)) => return Err(error),
+                // A machine that is being kept cannot stand still. Meanwhile there may be enough.
+                Err(NotAdmitted::Short(_)) if none_is_kept.is_none() => {
+                    none_is_kept = Some(self.checkpoints.acquire().await);
+                    continue;
+                }
                 Err(NotAdmitted::Short(shortage)) => {
                     wait_for_budget(&self.records, &self.shared, shortage).await?;
                 }
             }
+            none_is_kept = None;
             let goes_on = |state: &ExecutionState| {
                 let held = state.account.waiting().is_some() || state.standstill_due().is_some();
                 !held || state.end.is_some()
@@ -406,12 +417,15 @@ impl Asker {
         }
         // Neither semaphore is ever closed.
         let _one_at_a_time = self.checkpoints.acquire().await;
+        // Held until the record: no call begins between it, the state and the snapshot.
+        let place_of_calls = self.calls.try_acquire();
         let state = self.records.state();
         let Some(place) = state.program_checkpoint_due(key) else { return Ok(()) };
-        let place_of_calls = self.calls.try_acquire();
         let made = if place_of_calls.is_err() || mcp::is_calling(&state) || state.stands_still() {
             let message = "the program waited for something else, too";
-            let error = Some(Box::new(ToolError::new(Layer::Actor, BUSY, message)));
+            let error = ToolError::new(Layer::Actor, BUSY, message)
+                .next("fork from another of its requests");
+            let error = Some(Box::new(error));
             let (kept, removed, conversation) = Default::default();
             ForkRecord::Checkpointed { place, kept, removed, error, conversation }
         } else {

@@ -69,7 +69,7 @@ impl ExecutionState {
             CheckpointMode::Iteration => turns == 0,
             CheckpointMode::None => false,
         };
-        (wanted && self.end.is_none() && self.forks.checkpoint(place).is_none()).then_some(place)
+        (wanted && !self.asks_no_more() && self.forks.checkpoint(place).is_none()).then_some(place)
     }
 
     /// Name of a snapshot, which no other turn has, nor this one before a rewind. That of a program has the number of
@@ -108,8 +108,8 @@ impl ExecutionMachines {
         done.map(drop)
     }
 
-    /// Makes a snapshot of an execution's machine as it is now, with its memory if it runs; one that is there was
-    /// made before.
+    /// Makes a snapshot of an execution's machine as it is now, with its memory if it runs, and of a program's with that
+    /// alone; one that is there was made before.
     ///
     /// # Errors
     /// Those of `snapshot`.
@@ -122,7 +122,10 @@ impl ExecutionMachines {
         let gone = || ToolError::not_found(Layer::Actor, codes::WORKSPACE_NOT_FOUND, "machine", "");
         let owner = state.child.ok_or_else(gone)?;
         let of = OwnedSnapshot { workspace: machine.id, owner, snapshot: name };
-        let memory = json!({ "include_memory": machine.readiness == WorkspaceReadiness::Ready });
+        // A program is nowhere else.
+        let runs =
+            state.begun.plan.program.is_some() || machine.readiness == WorkspaceReadiness::Ready;
+        let memory = json!({ "include_memory": runs });
         match self.snapshot(state.begun.id, &of, "create", memory).await {
             Err(error) if !error.is(codes::SNAPSHOT_EXISTS) => Err(error),
             _ => Ok(of),

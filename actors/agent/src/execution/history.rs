@@ -76,6 +76,12 @@ pub(crate) fn program_history(
         records.iter().enumerate().rev().find_map(|(at, record)| Some((at, made(record)?)))?;
     records.truncate(at);
     let (mut history, mut ended) = (history(records), BTreeSet::new());
+    // A program may have ended, behind its snapshot, before the record of that.
+    let over = |record: &Record| {
+        matches!(record, Record::ProgramEnded { iteration, .. }
+            | Record::IterationFailed { iteration, .. } if *iteration == to.iteration)
+    };
+    history.truncate(history.iter().position(over).unwrap_or(history.len()));
     history.reverse();
     history.retain(|record| match record {
         Record::ModelAsked { request, .. } => ended.remove(request),

@@ -4,7 +4,9 @@
 //! its requests, behind the message that was the last one when the machine was kept.
 
 use bytes::Bytes;
+use hivekeep_kernel::ToolError;
 use hivekeep_ports::ModelApi;
+use hivekeep_runtime::json_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -31,7 +33,7 @@ pub(crate) struct ConversationWords {
 impl ConversationPlace {
     /// Place that a request stands at; `None` for one without a conversation.
     pub(super) fn of(api: ModelApi, body: &[u8]) -> Option<Self> {
-        let mut body = serde_json::from_slice(body).ok()?;
+        let mut body = json_text::from_slice(body).ok()?;
         let messages = messages(api, &mut body)?;
         Some(Self { messages: messages.len(), last: hash(messages.last()?) })
     }
@@ -44,13 +46,22 @@ impl ConversationPlace {
 
 /// Body of a request with the words that belong to its conversation, in the order in which they were said, and with
 /// another model where one is given. A body to which nothing of it applies stays as its program wrote it.
+///
+/// # Errors
+/// `invalid_input` for a body that is not readable: a provider might read it, without the words and with its own model.
 pub(super) fn changed(
     api: ModelApi,
     body: &Bytes,
     words: &[ConversationWords],
     model: Option<&str>,
-) -> Bytes {
-    let Ok(mut changed) = serde_json::from_slice::<Value>(body) else { return body.clone() };
+) -> Result<Bytes, ToolError> {
+    if words.is_empty() && model.is_none() {
+        return Ok(body.clone());
+    }
+    let mut changed: Value = json_text::from_slice(body).map_err(|error| {
+        let message = format!("the fork's words and model cannot be put in: {error:.200}");
+        ToolError::invalid(message).next("send JSON of at most 127 levels")
+    })?;
     let mut is_other = false;
     if let (Some(model), Some(asked)) = (model, changed.get_mut("model")) {
         (*asked, is_other) = (json!(model), true);
@@ -64,10 +75,10 @@ pub(super) fn changed(
         }
         !said.is_empty()
     });
-    match is_other || conversation == Some(true) {
+    Ok(match is_other || conversation == Some(true) {
         true => changed.to_string().into(),
         false => body.clone(),
-    }
+    })
 }
 
 fn messages(api: ModelApi, body: &mut Value) -> Option<&mut Vec<Value>> {
@@ -103,8 +114,14 @@ fn hash(message: &Value) -> String {
     let parts = message.get_mut("content").and_then(Value::as_array_mut);
     for part in parts.into_iter().flatten().filter_map(Value::as_object_mut) {
         part.remove(CACHE_MARK);
+        if part.get("type").is_some_and(|kind| *kind == "input_text") {
+            part["type"] = json!("text");
+        }
     }
-    message.as_object_mut().map(|message| message.remove(CACHE_MARK));
+    if let Some(message) = message.as_object_mut() {
+        message
+            .retain(|name, value| name != CACHE_MARK && !(name == "type" && *value == "message"));
+    }
     message.sort_all_objects();
     Sha256::digest(message.to_string()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -146,21 +163,42 @@ mod tests {
                 (&["a", "b", "c"], &["a", "V", "b", "W", "X", "c"]),
                 (&["a", "c", "d"], &["a", "V", "c", "d"]),
             ] {
-                let became = changed(api, &bytes(&body(asked)), &all, None);
+                let became = changed(api, &bytes(&body(asked)), &all, None).expect("readable");
                 assert_eq!(became, bytes(&body(sent)), "{name}: {asked:?}");
             }
             let other = bytes(&body(&["c", "a"]));
-            assert_eq!(changed(api, &other, &all, None), other, "another conversation");
+            let became = changed(api, &other, &all, None).expect("readable");
+            assert_eq!(became, other, "another conversation");
             assert_eq!(place(&[]), None);
-            let model = changed(api, &other, &all, Some("n"));
+            let model = changed(api, &other, &all, Some("n")).expect("readable");
             assert_eq!(model, String::from_utf8_lossy(&other).replace("\"m\"", "\"n\""));
         }
         let short = bytes(&json!({ "input": "a" }));
         let at = ConversationPlace::of(ModelApi::Responses, &short).expect("one message");
         let all = [ConversationWords { at, text: "W".to_owned() }];
-        let became = changed(ModelApi::Responses, &short, &all, None);
+        let became = changed(ModelApi::Responses, &short, &all, None).expect("readable");
         assert_eq!(became, bytes(&json!({ "input": [input("a"), input("W")] })));
-        assert_eq!(changed(ModelApi::Chat, &"{".into(), &all, Some("n")), "{");
+    }
+
+    #[test]
+    fn a_body_that_a_provider_might_read_never_passes_without_the_words_and_the_model() {
+        let half: Bytes =
+            r#"{"model":"m","messages":[{"role":"user","content":"a\ud83d"}]}"#.into();
+        let at = ConversationPlace::of(ModelApi::Chat, &half).expect("a conversation");
+        let all = [ConversationWords { at, text: "W".to_owned() }];
+        let became = changed(ModelApi::Chat, &half, &all, Some("n")).expect("readable");
+        let became: Value = serde_json::from_slice(&became).expect("JSON");
+        assert_eq!(
+            (&became["model"], &became["messages"][1]["content"]),
+            (&json!("n"), &json!("W"))
+        );
+        let deep = format!(r#"{{"model":"m","x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+        for body in ["{", deep.as_str()] {
+            let body = Bytes::copy_from_slice(body.as_bytes());
+            let refused = changed(ModelApi::Chat, &body, &all, Some("n")).expect_err("unreadable");
+            assert_eq!(refused.code, "invalid_input");
+            assert_eq!(changed(ModelApi::Chat, &body, &[], None).expect("nothing to do"), body);
+        }
     }
 
     #[test]
@@ -169,5 +207,11 @@ mod tests {
             { "type": "text", "text": "a", "cache_control": { "type": "ephemeral" } }] });
         assert_eq!(hash(&marked), hash(&json!({ "content": "a", "role": "user" })));
         assert_ne!(hash(&marked), hash(&json!({ "content": "b", "role": "user" })));
+        let item = message(ModelApi::Responses, "a");
+        assert_eq!(
+            hash(&item),
+            hash(&json!({ "role": "user", "content": "a" })),
+            "of an API's own"
+        );
     }
 }
