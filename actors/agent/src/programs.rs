@@ -304,6 +304,7 @@ mod tests {
             let command = plan(name).mcp_command().expect(name);
             assert_eq!(command, ["/run/hivekeep/guest", "mcp", "8790"], "{name}");
             assert_eq!(plan(name).without_tools().mcp_command(), None, "{name}");
+            assert!(plan(name).whole, "{name}");
         }
         for (name, _) in SHIPPED.iter().filter(|(name, _)| !plan(name).acp) {
             let prompt = "it's {model} \"$(rm -rf /)\"\n";
