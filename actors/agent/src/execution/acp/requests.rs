@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use hivekeep_kernel::ToolError;
+use hivekeep_kernel::{ToolError, codes::NOT_FOUND};
 use serde::{
     Deserialize, Serialize,
     de::{DeserializeOwned, IgnoredAny},
@@ -203,5 +203,23 @@ pub(super) fn below(path: &Path) -> Result<String, Error> {
 }
 
 pub(super) fn refusal(error: ToolError) -> Error {
-    Error::internal_error().data(error.to_text())
+    // Programs tell by the code what is not there from what cannot be read.
+    let like = match error.is_any(&[NOT_FOUND]) {
+        true => Error::resource_not_found(None),
+        false => Error::internal_error(),
+    };
+    like.data(error.to_text())
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_kernel::{Layer, codes::PERMISSION_DENIED};
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_told_by_the_code_of_the_protocol() {
+        let told = |code| json(refusal(ToolError::new(Layer::Actor, code, "x")))["code"].clone();
+        assert_eq!((told(NOT_FOUND), told(PERMISSION_DENIED)), (json!(-32002), json!(-32603)));
+    }
 }
