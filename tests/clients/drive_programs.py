@@ -33,6 +33,9 @@ PATIENCE = 120
 COMMAND = "echo once >> made.txt; sleep 6; cat made.txt"
 OURS = {"path": "ours.txt", "content": "by a tool"}
 
+# Programs that speak the Agent Client Protocol ask a person.
+RULE = '[[policy.rules]]\nname = "permissions"\neffect = "ask"\ntools = ["agent_permit"]\nwhy = "a person decides"\n'
+
 
 def expect(condition, what):
     if not condition:
@@ -66,9 +69,9 @@ class Daemon:
         self.config, self.log = home / "programs.toml", open(home / "daemon.stderr", "wb")
         self.config.write_text("".join(
             f'[model.provider.{name}]\nkind = "{kind}"\nendpoint = "{at}{path}"\nkey_env = "SCRIPTED_KEY"\n'
-            f'models = {{ "{model}" = {{}} }}\n'
+            f'models = {{ "{model}" = {{}} }}\nparallel = 4\n'
             for name, (kind, path, model) in KINDS.items()
-        ))
+        ) + RULE)
         self.start()
 
     def start(self):
@@ -101,12 +104,13 @@ class Daemon:
 
 
 def manifest(program, image, tools):
-    model = KINDS[program][2]
+    provider = program.removesuffix("-acp")
+    model = KINDS[provider][2]
     return f"""apiVersion: 100monkeys.ai/v1
 kind: Agent
 metadata: {{ name: {program}, version: 1.0.0 }}
 spec:
-  runtime: {{ image: {image}, program: {program}, isolation: process, model: {program}/{model} }}
+  runtime: {{ image: {image}, program: {program}, isolation: process, model: {provider}/{model} }}
   tools: [{"fs.write" if tools else ""}]
   execution: {{ validation: [{{ type: exit_code }}, {{ type: regex, pattern: written }}] }}
   task: {{ instruction: Write made.txt. }}
@@ -134,14 +138,18 @@ def search(key):
             for folder in ("workspace", "root", "tmp", "etc", "var", "run"):
                 found = subprocess.run(["grep", "-rlsF", key, process / "root" / folder], capture_output=True).stdout
                 expect(not found, f"the key is in {found}")
-            with open(process / "mem", "rb", 0) as memory:
+            with open(process / "mem", "rb", 0) as memory, open(process / "pagemap", "rb", 0) as pages:
                 for line in (process / "maps").read_text().splitlines():
                     begin, end, how = re.match(r"(\w+)-(\w+) (\S+)", line).groups()
                     begin, end = int(begin, 16), int(end, 16)
                     while how.startswith("rw") and begin < end:
                         size = min(end - begin, 1 << 26)
+                        # Programs set more aside than they use: a page's last byte says that it is there, or swapped.
+                        there = os.pread(pages.fileno(), size >> 9, begin >> 9)[7::8]
                         try:
-                            expect(key not in os.pread(memory.fileno(), size, begin), f"the key is in {process}")
+                            used = max(there, default=0) >= 0x40
+                            expect(not used or key not in os.pread(memory.fileno(), size, begin),
+                                   f"the key is in {process}")
                         except OSError:
                             break
                         begin += size
@@ -202,7 +210,7 @@ def drive(daemon, provider, program, image):
     about("remove")
 
 
-def main():
+def main(drive):
     hivekeep, image, *programs = sys.argv[1:]
     provider = Provider()
     daemon, failed = Daemon(hivekeep, provider), []
@@ -222,4 +230,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(drive)

@@ -125,7 +125,9 @@ class Gemini:
         return [one for tool in body.get("tools", []) for one in tool.get("functionDeclarations", [])]
 
     def results(self, body):
-        return sum("functionResponse" in part for one in body["contents"] for part in one["parts"])
+        parts = [part for one in body["contents"] for part in one["parts"] if "functionResponse" in part]
+        # A session that was loaded has some twice.
+        return len({json.dumps(part["functionResponse"], sort_keys=True) for part in parts})
 
     def answer(self, body, nth, text, call):
         part = {"functionCall": {"name": call[0], "args": call[1]}} if call else {"text": text}
@@ -165,7 +167,7 @@ class Provider(http.server.ThreadingHTTPServer):
         if not tools or done >= len(self.steps):
             return (DONE if tools else "A title"), None
         names, arguments = self.steps[done]
-        for tool in tools:
+        for tool in sorted(tools, key=lambda tool: tool["name"] not in names):
             # A program puts the server's name before ours.
             if any(tool["name"] == name or tool["name"].endswith(f"_{name}") for name in names):
                 return None, (tool["name"], arguments(tool), tool.get("namespace"))

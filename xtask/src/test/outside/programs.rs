@@ -22,11 +22,13 @@ pub(super) struct ProgramSet {
     /// Names, and where the packages have them. What an installation would run is not: native programs are where the
     /// packages of their platforms have them.
     programs: &'static [(&'static str, &'static str)],
+    /// Forms of them that speak the Agent Client Protocol.
+    acp: &'static [&'static str],
 }
 
 /// In each run.
 pub(super) const CODEX: ProgramSet =
-    ProgramSet { name: "codex", programs: &[("codex", ".bin/codex")] };
+    ProgramSet { name: "codex", programs: &[("codex", ".bin/codex")], acp: &[] };
 /// 400 MB of packages, and minutes: a night's, or for whoever names it.
 pub(super) const OTHERS: ProgramSet = ProgramSet {
     name: "programs",
@@ -37,6 +39,7 @@ pub(super) const OTHERS: ProgramSet = ProgramSet {
         ("gemini", ".bin/gemini"),
         ("claude", "@anthropic-ai/claude-code-linux-x64/claude"),
     ],
+    acp: &["opencode-acp", "qwen-acp", "gemini-acp"],
 };
 /// Image that they are in while the step runs.
 const IMAGE: &str = "local/programs";
@@ -55,7 +58,8 @@ pub(super) fn check(
     if !program("bwrap") {
         return Ok(StepOutcome::Skipped("bwrap is not installed".to_owned()));
     }
-    let names: Vec<_> = set.programs.iter().map(|(name, _)| *name).collect();
+    let ProgramSet { programs, acp, .. } = *set;
+    let names: Vec<_> = programs.iter().map(|(name, _)| *name).collect();
     let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
     // Images of its own: what a run leaves that was ended is in nobody's way.
     let store = repo.target.join("programs-images");
@@ -64,26 +68,33 @@ pub(super) fn check(
     // Sandboxes run as users of their own, and pass through the home.
     let home = shell.create_temp_dir()?;
     cmd!(shell, "chmod 755").arg(home.path()).run()?;
-    let driven = tools
-        .python(&repo.root.join("tests/clients/drive_programs.py"))
-        .args([&hivekeep, &PathBuf::from(IMAGE)])
-        .args(&names)
-        .env(IMAGE_DIR, &store)
-        .env("HIVEKEEP_WORKSPACE__GUEST_BINARY", guest::installed(repo))
-        .env("HIVEKEEP_HOME", home.path())
-        .env("HIVEKEEP_REGISTRY__RATE__ENABLED", "false")
-        .env("HIVEKEEP_NETWORK__MODE", "off")
-        .run();
+    let drive = |script: &str, names: &[&str]| {
+        tools
+            .python(&repo.root.join("tests/clients").join(script))
+            .args([&hivekeep, &PathBuf::from(IMAGE)])
+            .args(names)
+            .env(IMAGE_DIR, &store)
+            .env("HIVEKEEP_WORKSPACE__GUEST_BINARY", guest::installed(repo))
+            .env("HIVEKEEP_HOME", home.path())
+            .env("HIVEKEEP_REGISTRY__RATE__ENABLED", "false")
+            .env("HIVEKEEP_NETWORK__MODE", "off")
+            .run()
+    };
+    let mut driven = drive("drive_programs.py", &names);
+    if driven.is_ok() && !acp.is_empty() {
+        driven = drive("drive_programs_acp.py", acp);
+    }
     fs::remove_dir_all(&store)?;
     driven?;
-    Ok(passed(format!("{}, with daemons killed under each", names.join(", "))))
+    let all = [&names[..], acp].concat().join(", ");
+    Ok(passed(format!("{all}, with daemons killed under each")))
 }
 
 /// Puts a set's programs into an image of a store; the folder of their packages.
 fn pull(
     repo: &Repo,
     tools: &Tools,
-    &ProgramSet { name, programs }: &ProgramSet,
+    &ProgramSet { name, programs, .. }: &ProgramSet,
     (hivekeep, store): (&Path, &Path),
 ) -> Result<PathBuf> {
     let pins = format!("{name}.json");
