@@ -59,11 +59,12 @@ fn in_each_run(table: &mut Table) {
 
 /// What has a sandbox or a simpler machine beside it in each run. Shares take about the same time.
 fn in_turns(table: &mut Table) {
-    let first: [(&str, OnHouse); 5] = rows! {
+    let first: [(&str, OnHouse); 6] = rows! {
         crash: every_point_of_create;
         parking: a_machine_sleeps_and_wakes_at_every_point;
         swarm: every_point_of_a_swarm;
         merge_git: forks_come_together;
+        programs: a_program_in_a_machine_goes_on_in_each_fork_with_its_words;
         kept: a_restored_state_leaves_the_first_daemons_machines_alone
     };
     let second: [(&str, OnHouse); 7] = rows! {
