@@ -48,6 +48,9 @@ pub trait Sourced: Clone + Send + Sync + 'static {
     /// written as pieces in one commit. A kind never changes between `None` and `Some`; the size
     /// may change.
     const PIECE_BYTES: Option<usize> = None;
+    /// True if clones share what is large: once all is written it is in memory once, not once more for the durable
+    /// state.
+    const SHARED: bool = false;
     /// Type of the records. Every record ever written stays readable.
     type Record: LogRecord;
 

@@ -339,6 +339,7 @@ impl ExecutionState {
 impl Sourced for ExecutionState {
     const KIND: &'static str = "execution";
     const PIECE_BYTES: Option<usize> = Some(PIECE_BYTES);
+    const SHARED: bool = true;
     type Record = Record;
 
     fn begin(record: Record) -> Result<Self, Record> {

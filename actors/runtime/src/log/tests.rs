@@ -54,6 +54,25 @@ impl Sourced for Account {
     }
 }
 
+/// Texts, which clones share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Texts(Vec<Arc<String>>);
+
+impl Sourced for Texts {
+    const KIND: &'static str = "texts";
+    const SHARED: bool = true;
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        Ok(Self(vec![Arc::new(format!("{record:?}"))]))
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        self.0.push(Arc::new(format!("{record:?}")));
+        Ok(())
+    }
+}
+
 fn journal(folder: &std::path::Path) -> Journal {
     Journal::open(Options::at(folder)).expect("it opens").0
 }
@@ -98,6 +117,34 @@ async fn decisions_side_by_side_never_contradict_each_other_and_survive_a_restar
     journal.close().await;
     let again = Log::<Account>::open(self::journal(folder.path()), id()).await.expect("it opens");
     assert_eq!(again.state(), Some(durable));
+}
+
+#[tokio::test]
+async fn a_state_whose_clones_share_is_in_memory_once_when_all_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stream = stream::<Texts>("a").expect("a name");
+    let log = Log::<Texts>::open(journal(folder.path()), stream.clone()).await.expect("it opens");
+    let put = |amount| {
+        let record = Decision::record(Record::Put { amount });
+        log.decide::<LogError>(|_| Ok(record)).expect("it is open")
+    };
+    let (first, second) = (put(1), put(2));
+    assert_eq!(
+        log.views(|decided, durable| (decided.map(|it| it.0.len()), durable.cloned())),
+        (Some(2), None)
+    );
+    futures::future::try_join(first, second).await.expect("written");
+    let third = put(3);
+    assert_eq!(log.state().map(|it| it.0.len()), Some(2), "what is not written is not seen");
+    third.await.expect("written");
+    let texts = |state: Option<&Texts>| state.map(|it| it.0.clone()).unwrap_or_default();
+    let (decided, durable) = log.views(|decided, durable| (texts(decided), texts(durable)));
+    assert_eq!((decided.len(), &decided), (3, &durable));
+    assert!(std::iter::zip(&decided, &durable).all(|(one, other)| Arc::ptr_eq(one, other)));
+    let journal = log.0.journal.clone();
+    journal.close().await;
+    let again = Log::<Texts>::open(self::journal(folder.path()), stream).await.expect("it opens");
+    assert_eq!(again.state(), log.state());
 }
 
 #[tokio::test]

@@ -97,10 +97,15 @@ async fn write<S: Sourced>(log: &Inner<S>, mut append: Append) -> Result<Seq, Er
 
 fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<(), String> {
     let mut held = lock(&log.held);
-    for record in entries.iter().flat_map(|entry| entry.records.iter().cloned()) {
-        held.unfolded += 1;
-        follow(&mut held.durable, record)
-            .map_err(|record| format!("`{}` was decided and does not follow", record.kind()))?;
+    let records = entries.iter().flat_map(|entry| &entry.records);
+    held.unfolded += records.clone().count();
+    if S::SHARED && held.waiting.is_empty() {
+        held.durable = held.decided.clone();
+    } else {
+        for record in records.cloned() {
+            follow(&mut held.durable, record)
+                .map_err(|record| format!("`{}` was decided and does not follow", record.kind()))?;
+        }
     }
     held.upto = upto;
     Ok(())
