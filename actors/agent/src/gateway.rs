@@ -300,7 +300,8 @@ impl Asker {
             forked.as_ref().is_some_and(|it| it.model == asked.model && it.model != *own);
         let other = is_other.then(|| own.clone());
         let words = forked.as_ref().map_or(&[][..], |forked| &forked.words);
-        let changed = match conversation::changed(asked.api, &body, words, other.as_deref()) {
+        let changed = conversation::changed(asked.api, &body, words, other.as_deref());
+        let (changed, put_in) = match changed {
             Ok(changed) => changed,
             Err(error) => return ExchangeEnd::Refused(GatewayRefusal::of(&error)),
         };
@@ -316,7 +317,7 @@ impl Asker {
             deadline: Instant::now(),
         };
         let admitted = async {
-            self.admit(&key, &request).await?;
+            self.admit(&key, &request, put_in).await?;
             Ok(self.keep_machine(&key, asked.api, &body).await?)
         };
         if let Err(error) = admitted.await {
@@ -352,12 +353,17 @@ impl Asker {
         recorded.unwrap_or(ExchangeEnd::Cut)
     }
 
-    /// Records a request that is about to be made, with what is set aside for it, if its execution may make it. At a
-    /// bound of the budget it is held until there is more.
+    /// Records a request that is about to be made, with what is set aside for it and the number of a fork's words in it,
+    /// if its execution may make it. At a bound of the budget it is held until there is more.
     ///
     /// # Errors
     /// `model_price_unknown`, those of [`ExecutionState::may_ask`] and of the model's name; `journal_failed`.
-    async fn admit(&self, key: &str, request: &RelayRequest) -> Result<(), ToolError> {
+    async fn admit(
+        &self,
+        key: &str,
+        request: &RelayRequest,
+        words: usize,
+    ) -> Result<(), ToolError> {
         let worst = self.relay.worst_case(request)?;
         let tokens = worst.input_tokens.saturating_add(worst.output_tokens);
         let wanted = BudgetAmounts::turn(tokens, worst.cost_micro_usd);
@@ -377,7 +383,7 @@ impl Asker {
             let (request, model, bytes) =
                 (key.to_owned(), request.model.clone(), request.body.len());
             let (wanted, at) = (wanted.clone(), Utc::now());
-            let asked = Record::ModelAsked { request, model, bytes, wanted, at };
+            let asked = Record::ModelAsked { request, model, bytes, words, wanted, at };
             let near = account.budget.nearly_used(&total).into_iter();
             let new = near.filter(|(kind, ..)| !account.warned.contains(kind));
             let warned = new.map(|(kind, used, limit)| {

@@ -36,9 +36,10 @@ pub(super) fn event(record: &Record) -> RunEvent {
             });
             called(at, result)
         }
-        Record::ModelAsked { request, model, bytes, wanted, .. } => (
+        Record::ModelAsked { request, model, bytes, words, wanted, .. } => (
             "llm_request_sent",
-            json!({ "request": request, "model": model, "bytes": bytes, "wanted": wanted }),
+            json!({ "request": request, "model": model, "bytes": bytes, "words": words,
+                "wanted": wanted }),
         ),
         Record::ModelAnswered { turn, answer, .. } => {
             let mut payload = json!(turn);

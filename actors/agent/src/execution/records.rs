@@ -301,6 +301,9 @@ pub(crate) enum Record {
         model: String,
         /// Size of the body.
         bytes: usize,
+        /// Number of a fork's words in it.
+        #[serde(default)]
+        words: usize,
         /// Amounts that it may come to.
         #[serde(default)]
         wanted: BudgetAmounts,

@@ -35,6 +35,8 @@ pub(crate) struct RelayedRequests {
     pub(crate) replayed: u64,
     /// Requests that were sent again because their answer had been cut.
     pub(crate) cut: u64,
+    /// Requests that were sent with words of a fork.
+    pub(crate) with_words: u64,
 }
 
 impl RelayedRequests {
@@ -65,10 +67,11 @@ impl RelayedRequests {
             fates.get(request).map(|(_, wanted)| wanted.clone()).unwrap_or_default()
         };
         let (request, fate, wanted, tokens) = match record {
-            Record::ModelAsked { request, wanted, .. } => {
+            Record::ModelAsked { request, words, wanted, .. } => {
                 let before = self.fates.get(request).map(|(fate, _)| fate);
                 self.cut += u64::from(matches!(before, Some(RequestFate::Open | RequestFate::Cut)));
                 self.asked += 1;
+                self.with_words += u64::from(*words > 0);
                 if self.turns_before(request).is_none() {
                     Arc::make_mut(&mut self.turns).push(request.clone());
                 }

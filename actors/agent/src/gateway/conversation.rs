@@ -45,7 +45,8 @@ impl ConversationPlace {
 }
 
 /// Body of a request with the words that belong to its conversation, in the order in which they were said, and with
-/// another model where one is given. A body to which nothing of it applies stays as its program wrote it.
+/// another model where one is given; and how many of them are in it. A body to which nothing of it applies stays as its
+/// program wrote it.
 ///
 /// # Errors
 /// `invalid_input` for a body that is not readable: a provider might read it, without the words and with its own model.
@@ -54,9 +55,9 @@ pub(super) fn changed(
     body: &Bytes,
     words: &[ConversationWords],
     model: Option<&str>,
-) -> Result<Bytes, ToolError> {
+) -> Result<(Bytes, usize), ToolError> {
     if words.is_empty() && model.is_none() {
-        return Ok(body.clone());
+        return Ok((body.clone(), 0));
     }
     let mut changed: Value = json_text::from_slice(body).map_err(|error| {
         let message = format!("the fork's words and model cannot be put in: {error:.200}");
@@ -66,19 +67,20 @@ pub(super) fn changed(
     if let (Some(model), Some(asked)) = (model, changed.get_mut("model")) {
         (*asked, is_other) = (json!(model), true);
     }
-    let conversation = messages(api, &mut changed).map(|all| {
+    let put_in = messages(api, &mut changed).map_or(0, |all| {
         // The last first: places are counted without the words.
         let mut said: Vec<_> = words.iter().filter(|words| words.at.is_in(all)).collect();
         said.sort_by_key(|words| words.at.messages);
         for words in said.iter().rev() {
             all.insert(words.at.messages, message(api, &words.text));
         }
-        !said.is_empty()
+        said.len()
     });
-    Ok(match is_other || conversation == Some(true) {
+    let body = match is_other || put_in > 0 {
         true => changed.to_string().into(),
         false => body.clone(),
-    })
+    };
+    Ok((body, put_in))
 }
 
 fn messages(api: ModelApi, body: &mut Value) -> Option<&mut Vec<Value>> {
@@ -158,26 +160,26 @@ mod tests {
                 ConversationWords { at, text: text.to_owned() }
             };
             let all = [words(&["a", "b"], "W"), words(&["a", "b"], "X"), words(&["a"], "V")];
-            for (asked, sent) in [
-                (&["a", "b"][..], &["a", "V", "b", "W", "X"][..]),
-                (&["a", "b", "c"], &["a", "V", "b", "W", "X", "c"]),
-                (&["a", "c", "d"], &["a", "V", "c", "d"]),
+            for (asked, sent, put_in) in [
+                (&["a", "b"][..], &["a", "V", "b", "W", "X"][..], 3),
+                (&["a", "b", "c"], &["a", "V", "b", "W", "X", "c"], 3),
+                (&["a", "c", "d"], &["a", "V", "c", "d"], 1),
             ] {
                 let became = changed(api, &bytes(&body(asked)), &all, None).expect("readable");
-                assert_eq!(became, bytes(&body(sent)), "{name}: {asked:?}");
+                assert_eq!(became, (bytes(&body(sent)), put_in), "{name}: {asked:?}");
             }
             let other = bytes(&body(&["c", "a"]));
             let became = changed(api, &other, &all, None).expect("readable");
-            assert_eq!(became, other, "another conversation");
+            assert_eq!(became, (other.clone(), 0), "another conversation");
             assert_eq!(place(&[]), None);
-            let model = changed(api, &other, &all, Some("n")).expect("readable");
+            let (model, _) = changed(api, &other, &all, Some("n")).expect("readable");
             assert_eq!(model, String::from_utf8_lossy(&other).replace("\"m\"", "\"n\""));
         }
         let short = bytes(&json!({ "input": "a" }));
         let at = ConversationPlace::of(ModelApi::Responses, &short).expect("one message");
         let all = [ConversationWords { at, text: "W".to_owned() }];
         let became = changed(ModelApi::Responses, &short, &all, None).expect("readable");
-        assert_eq!(became, bytes(&json!({ "input": [input("a"), input("W")] })));
+        assert_eq!(became, (bytes(&json!({ "input": [input("a"), input("W")] })), 1));
     }
 
     #[test]
@@ -186,7 +188,7 @@ mod tests {
             r#"{"model":"m","messages":[{"role":"user","content":"a\ud83d"}]}"#.into();
         let at = ConversationPlace::of(ModelApi::Chat, &half).expect("a conversation");
         let all = [ConversationWords { at, text: "W".to_owned() }];
-        let became = changed(ModelApi::Chat, &half, &all, Some("n")).expect("readable");
+        let (became, _) = changed(ModelApi::Chat, &half, &all, Some("n")).expect("readable");
         let became: Value = serde_json::from_slice(&became).expect("JSON");
         assert_eq!(
             (&became["model"], &became["messages"][1]["content"]),
@@ -197,7 +199,8 @@ mod tests {
             let body = Bytes::copy_from_slice(body.as_bytes());
             let refused = changed(ModelApi::Chat, &body, &all, Some("n")).expect_err("unreadable");
             assert_eq!(refused.code, "invalid_input");
-            assert_eq!(changed(ModelApi::Chat, &body, &[], None).expect("nothing to do"), body);
+            let untouched = changed(ModelApi::Chat, &body, &[], None).expect("nothing to do");
+            assert_eq!(untouched, (body, 0));
         }
     }
 

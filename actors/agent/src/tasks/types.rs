@@ -72,13 +72,20 @@ pub(super) struct ModelRequests {
     answered_from_record: u64,
     /// Requests that were sent again because their answer had been cut.
     cut: u64,
+    /// Requests of a fork that had its `instruction` put in. None after the first request means that the program wrote
+    /// its conversation anew, and goes on without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_words: Option<u64>,
 }
 
 impl ModelRequests {
     /// Requests of an execution; `None` for one that has none.
     pub(super) fn of(state: &ExecutionState) -> Option<Self> {
-        let RelayedRequests { asked, replayed, cut, .. } = state.relayed;
-        (asked + replayed > 0).then_some(Self { asked, answered_from_record: replayed, cut })
+        let RelayedRequests { asked, replayed, cut, with_words, .. } = state.relayed;
+        let program = state.forks.origin.as_ref().and_then(|origin| origin.program.as_ref());
+        let with_words = program.filter(|it| !it.words.is_empty()).map(|_| with_words);
+        let answered_from_record = replayed;
+        (asked + replayed > 0).then_some(Self { asked, answered_from_record, cut, with_words })
     }
 }
 

@@ -123,7 +123,8 @@ async fn a_forked_programs_request_comes_again_and_is_asked_with_the_words_of_ea
         let end = stage.end(fork).await;
         assert_eq!((&end["status"], &end["last_output"]), (&json!("completed"), &json!(answer)));
         assert_eq!((&end["tokens"], &end["forked_from"]), (&json!(30), &json!(id)), "its own");
-        let counted = json!({ "asked": 3, "answered_from_record": 2, "cut": 0 });
+        let counted = json!({
+            "asked": 3, "answered_from_record": 2, "cut": 0, "with_words": 2 });
         assert_eq!(end["model_requests"], counted, "fork {nth}");
     }
     assert_eq!(stage.status(&id).await["status"], "running", "its program waits on");
@@ -151,6 +152,13 @@ async fn a_forked_programs_request_comes_again_and_is_asked_with_the_words_of_ea
     let count = stage.machine.relayed().len();
     assert_eq!(stage.says_in(workspace, FIRST).await, "short");
     assert_eq!(said(&stage.since(count)[0]), ["task", "Be brief."]);
+
+    // A program that writes its conversation anew is asked without the words, and its execution says so.
+    let at = json!({ "at": { "turn": 0 }, "variations": [{ "instruction": "Be brief." }] });
+    let anew = stage.forked(&id, at).await.remove(0);
+    let workspace = Some(stage.placed(&anew).await);
+    stage.says_in(workspace, &["task at noon"]).await;
+    assert_eq!(stage.status(&anew).await["model_requests"]["with_words"], 0);
 }
 
 /// A fork's program is never begun anew, and no whole answer is asked for again, wherever a daemon dies.
