@@ -174,7 +174,7 @@ pub(super) async fn messages(
         (status = 400, description = "The request is not valid.", body = ToolErrorBody),
         (status = 403, description = "It is not allowed.", body = AnyErrorBody),
         (status = 404, description = "No such chat of the caller.", body = AnyErrorBody),
-        (status = 409, description = "It is against another request with its key.", body = ToolErrorBody),
+        (status = 409, description = "It is against another request with its key, or the chat is over.", body = ToolErrorBody),
         (status = 422, description = "The tool cannot be called now, or its result is too large.", body = ToolErrorBody),
         (status = 500, description = "The daemon has a defect.", body = ToolErrorBody),
         (status = 502, description = "The tool failed.", body = ToolErrorBody),

@@ -200,6 +200,10 @@ fn a_stream_that_is_cut_anywhere_is_resumed_with_each_event_once() {
         assert!(Stream::at(&api, &token, &path, &headers).next().is_none(), "behind {beyond}");
     }
     let auth = bearer(&token);
+    let late = json!({ "message": "late" }).to_string();
+    let to = format!("/api/chats/{chat}/messages");
+    let refused = api.raw("POST", &to, &[("Authorization", auth.as_str())], Some(&late));
+    assert_eq!(refused.code(409), "tool_conflict");
     let bad = [("Authorization", auth.as_str()), ("Last-Event-ID", "x")];
     assert_eq!(api.raw("GET", &path, &bad, None).code(400), "tool_invalid_input");
 }

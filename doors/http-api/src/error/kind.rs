@@ -106,8 +106,13 @@ const INVALID: [&ErrorCode; 4] =
     [codes::INVALID_INPUT, codes::INVALID_PATH, codes::INVALID_PATTERN, codes::INVALID_RULE];
 
 /// Codes of calls against the state of things, which may pass when that has changed.
-const CONFLICTS: [&ErrorCode; 4] =
-    [codes::NAME_TAKEN, codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE, codes::MERGE_IN_PROGRESS];
+const CONFLICTS: [&ErrorCode; 5] = [
+    codes::MERGE_IN_PROGRESS,
+    codes::NAME_TAKEN,
+    codes::RUN_OVER,
+    codes::WORKSPACE_BUSY,
+    codes::WORKSPACE_STATE,
+];
 
 /// Codes of calls that this daemon cannot make now.
 const UNAVAILABLE: [&ErrorCode; 11] = [
