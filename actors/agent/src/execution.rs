@@ -70,7 +70,7 @@ use state::{CallKey, Conclusion, ExecutionEnd, ExecutionState, Record};
 pub(crate) use step::ExecutionStep;
 use tree::ExecutionTree;
 
-use crate::options::SmtpOptions;
+use crate::mail::Mailer;
 
 /// Most calls of one turn that run at a time.
 const CALLS_AT_ONCE: usize = 8;
@@ -91,7 +91,7 @@ pub(crate) struct ExecutionShared {
     /// Longest wait for more budget.
     pub(crate) patience: TimeDelta,
     /// Server for mails.
-    pub(crate) smtp: Option<SmtpOptions>,
+    pub(crate) mailer: Option<Mailer>,
     /// All executions, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<ExecutionSaga>>,
     pub(crate) machines: Arc<ExecutionMachines>,

@@ -72,7 +72,8 @@ impl AgentService {
                     .next("have somebody run the agent who may, or name another address"))
             }
             AfterAction::Mail(mail) => {
-                self.shared.smtp.as_ref().map_or(Ok(()), |smtp| smtp.admit(mail.to.all()))
+                let mailer = self.shared.mailer.as_ref();
+                mailer.map_or(Ok(()), |mailer| mailer.options.admit(mail.to.all()))
             }
         }
     }

@@ -1,13 +1,21 @@
 //! Mails to receivers of an output, by the operator's server.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, path::Path, time::Duration};
 
-use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_runtime::read_secret;
+use governor::{
+    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+};
+use hivekeep_kernel::{Layer, ToolError, User, codes::RATE_LIMITED};
+use hivekeep_runtime::{http::authorities, read_secret};
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
     message::{Mailbox, header::ContentType},
-    transport::smtp::{Error, authentication::Credentials},
+    transport::smtp::{
+        Error,
+        authentication::Credentials,
+        client::{Certificate, Tls, TlsParameters},
+    },
 };
 
 use crate::{
@@ -27,11 +35,49 @@ pub(crate) struct Letter {
     pub(crate) key: String,
 }
 
-/// Sends a mail; the id that the receivers know it by.
-///
-/// # Errors
-/// `mail_invalid`; `mail_failed`, retryable where the server may take it later.
-pub(crate) async fn send(smtp: &SmtpOptions, letter: Letter) -> Result<String, ToolError> {
+/// Operator's server, and the share of it that each user has left.
+pub(crate) struct Mailer {
+    pub(crate) options: SmtpOptions,
+    receivers: DefaultKeyedRateLimiter<User>,
+}
+
+impl Mailer {
+    pub(crate) fn new(options: SmtpOptions) -> Self {
+        let receivers = RateLimiter::keyed(Quota::per_hour(options.receivers_per_hour));
+        Self { options, receivers }
+    }
+
+    /// Sends a mail; the id that the receivers know it by.
+    ///
+    /// # Errors
+    /// `handler_denied`, `rate_limited`, `mail_invalid`; `mail_failed`, retryable where the server may take it later.
+    pub(crate) async fn send(&self, user: User, letter: Letter) -> Result<String, ToolError> {
+        self.options.admit(&letter.to)?;
+        self.take(user, letter.to.len())?;
+        send(&self.options, letter).await
+    }
+
+    fn take(&self, user: User, receivers: usize) -> Result<(), ToolError> {
+        let most = self.options.receivers_per_hour;
+        let limited = |message: String| ToolError::new(Layer::Rate, RATE_LIMITED, message);
+        let count = u32::try_from(receivers).unwrap_or(u32::MAX);
+        let Some(count) = NonZeroU32::new(count) else { return Ok(()) };
+        match self.receivers.check_key_n(&user, count) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(until)) => {
+                let wait = until.wait_time_from(DefaultClock::default().now());
+                let message = format!("mails of {user} go to {most} receivers in an hour");
+                Err(limited(message).next("wait for retry_after_ms").retry_after(wait))
+            }
+            Err(_beyond_all) => {
+                let message = format!("a mail has {receivers} receivers, {most} are allowed");
+                Err(limited(message).next("name fewer, or a list of the mail server's"))
+            }
+        }
+    }
+}
+
+async fn send(smtp: &SmtpOptions, letter: Letter) -> Result<String, ToolError> {
     let from = address(&smtp.from)?;
     let message_id = format!("<{}@{}>", letter.key, from.domain());
     let to = letter.to.iter().map(|to| address(to)).collect::<Result<Vec<_>, _>>()?;
@@ -49,7 +95,7 @@ pub(crate) async fn send(smtp: &SmtpOptions, letter: Letter) -> Result<String, T
 }
 
 async fn transport(smtp: &SmtpOptions) -> Result<AsyncSmtpTransport<Tokio1Executor>, ToolError> {
-    let SmtpOptions { host, port, security, user, password_file, .. } = smtp;
+    let SmtpOptions { host, port, security, user, password_file, ca_file, .. } = smtp;
     let builder = match security {
         SmtpSecurity::Tls => AsyncSmtpTransport::<Tokio1Executor>::relay(host),
         SmtpSecurity::Starttls => AsyncSmtpTransport::<Tokio1Executor>::starttls_relay(host),
@@ -59,6 +105,13 @@ async fn transport(smtp: &SmtpOptions) -> Result<AsyncSmtpTransport<Tokio1Execut
     if let Some(port) = port {
         builder = builder.port(*port);
     }
+    if let (Some(file), true) = (ca_file, *security != SmtpSecurity::None) {
+        let trusted = trusting(host, file).await?;
+        builder = builder.tls(match security {
+            SmtpSecurity::Tls => Tls::Wrapper(trusted),
+            SmtpSecurity::Starttls | SmtpSecurity::None => Tls::Required(trusted),
+        });
+    }
     if let (Some(user), Some(file)) = (user, password_file) {
         let password = read_secret(file).await.map_err(|why| {
             ToolError::new(Layer::Actor, codes::MAIL_FAILED, format!("the password: {why}"))
@@ -67,6 +120,22 @@ async fn transport(smtp: &SmtpOptions) -> Result<AsyncSmtpTransport<Tokio1Execut
         builder = builder.credentials(Credentials::new(user.clone(), password));
     }
     Ok(builder.build())
+}
+
+/// TLS with a server whose certificate may be of an authority in a file.
+async fn trusting(host: &str, file: &Path) -> Result<TlsParameters, ToolError> {
+    let path = file.to_owned();
+    let read = tokio::task::spawn_blocking(move || authorities(&path)).await;
+    let read = read.map_err(|error| error.to_string()).flatten().map_err(|why| {
+        ToolError::new(Layer::Actor, codes::MAIL_FAILED, format!("`agent.smtp.ca_file`: {why}"))
+            .next("put certificates in PEM there")
+    })?;
+    let mut builder = TlsParameters::builder(host.to_owned());
+    for authority in read {
+        let authority = Certificate::from_der(authority.to_vec()).map_err(|it| failed(&it))?;
+        builder = builder.add_root_certificate(authority);
+    }
+    builder.build().map_err(|error| failed(&error))
 }
 
 fn address(text: &str) -> Result<Address, ToolError> {

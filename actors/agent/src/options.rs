@@ -1,6 +1,6 @@
 //! Section `[agent]` of the configuration.
 
-use std::path::PathBuf;
+use std::{num::NonZeroU32, path::PathBuf};
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_manifest::agent::AgentBudget;
@@ -138,9 +138,19 @@ pub struct SmtpOptions {
     pub user: Option<String>,
     /// File that holds the user's password, read anew for each mail.
     pub password_file: Option<PathBuf>,
+    /// File of authorities (PEM) that the server may have its certificate of, beside the host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
     /// Receivers that agents may name: addresses, or `*@example.org` for all of a domain. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receivers: Option<Vec<String>>,
+    /// Receivers of all mails of one user in an hour, since the daemon's start. Default: 100.
+    #[serde(default = "hundred")]
+    pub receivers_per_hour: NonZeroU32,
+}
+
+fn hundred() -> NonZeroU32 {
+    const { NonZeroU32::new(100).unwrap() }
 }
 
 impl SmtpOptions {

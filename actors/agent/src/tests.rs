@@ -15,6 +15,7 @@ mod growth;
 mod judges;
 mod machine;
 pub(crate) mod machines;
+mod mail;
 mod program_forks;
 mod programs;
 mod relatives;

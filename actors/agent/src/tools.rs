@@ -36,6 +36,7 @@ use crate::{
         relatives,
         tree::ExecutionTree,
     },
+    mail::Mailer,
     schedule::{ScheduleSaga, ScheduleShared},
 };
 
@@ -296,7 +297,7 @@ impl AgentService {
             patience: TimeDelta::days(options.wait_days.into()),
             runs: OnceLock::new(),
             machines: machines.clone(),
-            smtp: options.smtp.clone(),
+            mailer: options.smtp.clone().map(Mailer::new),
             closing: daemon.closing.clone(),
         });
         let kept = RunOptions {

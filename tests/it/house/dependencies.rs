@@ -238,7 +238,7 @@ const ONLY_IN: [(&str, &[&str]); 14] = [
     ("pdf-extract", &["hivekeep-ingest"]),
     ("clap", &[ROOT, SERVER, "xtask"]),
     ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser", BASELINES]),
-    ("governor", &[SERVER, "hivekeep-team"]),
+    ("governor", &[SERVER, "hivekeep-agent", "hivekeep-team"]),
     ("postcard", &[PROTOCOL, FILE_ENGINE, "hivekeep-ingest"]),
     ("chromiumoxide", &["hivekeep-bare-browser"]),
     ("fast-socks5", &["hivekeep-browser"]),

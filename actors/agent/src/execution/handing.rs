@@ -282,9 +282,9 @@ impl ExecutionSaga {
             body: text(&plan.body_template, said.clone())?,
             key: handed.key.clone(),
         };
-        let smtp = self.shared.smtp.as_ref().ok_or_else(mail::not_configured)?;
-        smtp.admit(&letter.to)?;
-        mail::send(smtp, letter).await.map(|message_id| json!({ "message_id": message_id }))
+        let mailer = self.shared.mailer.as_ref().ok_or_else(mail::not_configured)?;
+        let sent = mailer.send(state.begun.user, letter).await;
+        sent.map(|message_id| json!({ "message_id": message_id }))
     }
 
     /// Port of a family that may be behind this one.

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeSet,
+    num::NonZeroU32,
     sync::{Arc, Mutex},
 };
 
@@ -377,7 +378,9 @@ fn the_guides_receivers_are_planned() {
             from: "a@b.c".to_owned(),
             user: None,
             password_file: None,
+            ca_file: None,
             receivers: None,
+            receivers_per_hour: NonZeroU32::MIN,
         }),
         ..Options::default()
     };
@@ -426,6 +429,8 @@ async fn a_transform_makes_the_message_and_a_mail_goes_to_the_operators_server()
         from: "hivekeep@example.com".to_owned(),
         user: None,
         password_file: None,
+        ca_file: None,
+        receivers_per_hour: NonZeroU32::MIN,
         receivers: Some(["*@example.org", "me@example.net"].map(str::to_owned).to_vec()),
     });
     stage.rig = stage.rig.crashed().await;
