@@ -8,7 +8,7 @@ use super::{assert_none, sources::root};
 
 const PAGE: &str = include_str!("../../../docs/nightly.md");
 /// Parts of `cargo xtask test --nightly`.
-const PARTS: [&str; 3] = ["vm", "soak", "others"];
+const PARTS: [&str; 4] = ["vm", "fuzz", "soak", "others"];
 /// Commits after which an outcome says nothing any more.
 const MOST_COMMITS: u32 = 400;
 
