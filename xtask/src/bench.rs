@@ -60,7 +60,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 64] = [
+const FIGURES: [&str; 65] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -100,6 +100,7 @@ const FIGURES: [&str; 64] = [
     "volume_write",
     "model_overhead",
     "agent_overhead",
+    "agent_log_growth",
     "agent_start",
     "gateway_first_byte",
     "program_codex",
@@ -132,7 +133,7 @@ const FIGURES: [&str; 64] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 41] = [
+const GROUPS: [(&[&str], Measure); 42] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -169,6 +170,7 @@ const GROUPS: [(&[&str], Measure); 41] = [
     (&["volume_write"], volumes::measure),
     (&["model_overhead"], model::measure),
     (&["agent_overhead"], agent::measure),
+    (&["agent_log_growth"], agent::growth),
     (&["agent_start"], agents::start),
     (&["gateway_first_byte"], gateway::measure),
     (&["program_codex"], program::measure),

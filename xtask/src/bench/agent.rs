@@ -1,5 +1,7 @@
-//! A turn of an agent beside a bare loop over the same provider and the same tool.
+//! Turns of an agent: their time beside a bare loop over the same provider and the same tool, and their records beside
+//! what is said in them.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
@@ -16,10 +18,14 @@ const ROUNDS: usize = 15;
 const TURNS: usize = 20;
 /// Tool that is called in each turn.
 const TOOL: &str = "workspace_list";
+/// Turns of an execution whose records are measured, and the text that is read in each.
+const READS: usize = 100;
+const READ_BYTES: usize = 5 * 1024;
 /// Allowed beyond the ratio: two records of each turn on a disk.
 const DURABLE_MS: f64 = 5.0;
 
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
+    let provide = || provide(&call(), TURNS);
     let (of_agent, bare) = (provide()?, provide()?);
     let house = BenchDaemon::open(kit, &configured(&of_agent))?;
     let mut client = house.attach()?;
@@ -64,6 +70,45 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     }])
 }
 
+/// What an execution adds to the journal of its daemon, beside the messages of its conversation.
+pub(super) fn growth(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
+    let arguments = json!({ "path": "text" });
+    let function = json!({ "name": "fs_read", "arguments": arguments.to_string() });
+    let call = json!({ "index": 0, "id": "c", "type": "function", "function": function });
+    let folder = kit.repo.shell.create_temp_dir()?;
+    fs::write(folder.path().join("text"), "x".repeat(READ_BYTES))?;
+    let config = format!(
+        "{}[agent]\nmax_turns = 200\n[session.places.texts]\nfolder = {:?}\n[store]\nevents_kept = 1\n",
+        configured(&provide(&call, READS)?),
+        folder.path()
+    );
+    let house = BenchDaemon::open(kit, &config)?;
+    let mut client = house.attach()?;
+    agents::deploy(&house, "reader", agents::PYTHON, "tools: [fs.read]")?;
+    let read = client.call("fs.read", &arguments)?;
+    let said = READS * (function.to_string().len() + read.to_string().len());
+    let journal = || -> Result<f64> {
+        let status: Value = serde_json::from_str(&house.output(&["status", "--json"])?)?;
+        status["journal"]["live_bytes"].as_f64().context("a size")
+    };
+    let before = journal()?;
+    let id = agents::execute(&mut client, "reader", false)?;
+    let output = agents::ended(&mut client, &id)?;
+    ensure!(output == "Seen.", "{output}");
+    Ok(vec![Figure {
+        name: "agent_log_growth",
+        unit: "KiB",
+        value: (journal()? - before) / 1024.0,
+        baseline: Some(said as f64 / 1024.0),
+        target: Target::AtMostTimes(1.3),
+        remark: format!(
+            "what the journal has more behind an execution of {READS} calls, each of which reads {} KiB, the daemon's \
+             events aside, which are bounded; the baseline are these calls and their results, each once",
+            READ_BYTES / 1024
+        ),
+    }])
+}
+
 fn call() -> Value {
     json!({ "index": 0, "id": "c", "type": "function", "function": { "name": TOOL, "arguments": "{}" } })
 }
@@ -78,16 +123,16 @@ fn request(address: &str, messages: &[Value]) -> String {
 }
 
 /// A provider that asks for a call in each of some turns, then is done, and begins anew; its address.
-fn provide() -> Result<String> {
-    let asks = agents::answer(&json!({ "tool_calls": [call()] }), "tool_calls");
+fn provide(call: &Value, turns: usize) -> Result<String> {
+    let asks = agents::answer(&json!({ "tool_calls": [call] }), "tool_calls");
     let done = agents::answer(&json!({ "content": "Seen." }), "stop");
     let asked = Arc::new(AtomicUsize::new(0));
     stub_server::serve(move |first| {
         let turn = match first.starts_with("POST") {
-            true => asked.fetch_add(1, SeqCst) % (TURNS + 1),
-            false => TURNS,
+            true => asked.fetch_add(1, SeqCst) % (turns + 1),
+            false => turns,
         };
-        if turn < TURNS { asks.clone() } else { done.clone() }
+        if turn < turns { asks.clone() } else { done.clone() }
     })
     .context("a provider")
 }
