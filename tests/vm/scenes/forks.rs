@@ -1,9 +1,11 @@
 //! An agent's thought that goes on from an earlier turn, in the machine of that turn: its disk, and what ran in it; and
-//! the best of eight forks, whose commits come into the machine that they began as.
+//! the best of eight forks that mend two functions of this repository, whose commits come into the machine that they
+//! began as.
 
 use std::{
     fs::OpenOptions,
     io::Write,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -92,52 +94,95 @@ pub fn a_thought_goes_on_in_the_machine_of_its_turn(mut house: House) {
     house.call("aegis.task.cancel", json!({ "execution_id": chat }));
 }
 
-/// Two functions of a repository, each with a test that fails, and how many of the tests pass.
-const PROJECT: &str = r#"cd /workspace && git init -q -b main . && echo exit 1 | tee upper.sh > total.sh
-cat > test.sh <<'END'
-n=0
-[ "$(echo abc | sh upper.sh)" = ABC ] && n=$((n + 1))
-[ "$(printf '1\n2\n' | sh total.sh)" = 3 ] && n=$((n + 1))
-echo "passed: $n of 2, lines: $(cat upper.sh total.sh | wc -l)"
-END
-git add . && git -c user.name=Ada -c user.email=ada@example.org commit -q -m project && sh test.sh"#;
-/// Attempts at both: `upper.sh`, `total.sh`. The fifth is the best.
-const ATTEMPTS: [(&str, &str); 8] = [
-    ("cat", "wc -l"),
-    ("tr a-z A-Z", "wc -l"),
-    ("cat", "n=0\nwhile read -r it\ndo n=$((n + it))\ndone\necho $n"),
-    ("tr a-z A-Z |\ncat", "n=0; while read -r it; do n=$((n + it)); done; echo $n"),
-    ("tr a-z A-Z", "n=0; while read -r it; do n=$((n + it)); done; echo $n"),
-    ("tr a-z A-Z", "n=0\nwhile read -r it\ndo n=$((n + it))\ndone\necho $n"),
-    ("cat", "cat"),
-    ("tr a-z A-Z", "cat"),
+/// Configuration of a daemon whose machines have Python.
+pub const CONFIG: &str = "default_image = \"code-interpreter\"";
+/// Two files of this repository in a folder of it: an expression that each has, and a fault in its place.
+const FOLDER: &str = "tests/clients";
+const FAULTS: [(&str, &str, &str); 2] = [
+    ("drive_programs.py", NAMED, r#"{"command": command}"#),
+    ("model_wires.py", ONCE, "return len(parts)"),
 ];
+/// Arguments of a command, whose name is a tool's: in a line, in two, and wrong.
+const NAMED: &str = r#"{"cmd" if '"cmd"' in fields else "command": command}"#;
+const NAMED_IN_TWO: &str = r#"{}
+    arguments["cmd" if '"cmd"' in fields else "command"] = command"#;
+const ONE_NAME: &str = r#"{"cmd": command}"#;
+const BOTH_NAMES: &str = r#"{"cmd": command, "command": command}"#;
+/// Number of the results in a conversation, some of which are there twice: in a line, in two, and wrong.
+const ONCE: &str =
+    r#"return len({json.dumps(part["functionResponse"], sort_keys=True) for part in parts})"#;
+const ONCE_IN_TWO: &str = r#"once = {json.dumps(part["functionResponse"], sort_keys=True) for part in parts}
+        return len(once)"#;
+const MESSAGES: &str = r#"return len(body["contents"])"#;
+/// Attempts at both. The fifth is the best.
+const ATTEMPTS: [(&str, &str); 8] = [
+    (ONE_NAME, MESSAGES),
+    (ONE_NAME, ONCE),
+    (NAMED_IN_TWO, MESSAGES),
+    (NAMED, ONCE_IN_TWO),
+    (NAMED, ONCE),
+    (NAMED_IN_TWO, ONCE),
+    (BOTH_NAMES, MESSAGES),
+    (BOTH_NAMES, ONCE),
+];
+/// Program that says how many of the two functions work.
+const TEST: &str = r#"from drive_programs import shell
+from model_wires import Gemini
 
-/// What the model says to the project, to each attempt and to what its tests say; and as a judge of that.
+def takes(name):
+    return shell({"parameters": {name: {}}}, "true") == {name: "true"}
+
+said = {"parts": [{"functionResponse": {"name": "ls"}}]}
+passed = all(map(takes, ["cmd", "command"])) + (Gemini().results({"contents": [said, said]}) == 1)
+print(f"passed: {passed} of 2,", end="", flush=True)
+"#;
+/// Command that says how much of the repository is changed, too.
+const CHECK: &str = "python3 -B test.py && git diff --shortstat project";
+
+/// Replies of the model to the task, to each attempt and to what the test prints; and as a judge of that.
 fn attempts() -> Value {
-    let run = |command: &str| json!([{ "name": "bash", "arguments": { "command": command } }]);
+    let run = |command: &str| {
+        let command =
+            format!("mkdir -p /workspace/{FOLDER} && cd /workspace/{FOLDER}\n{command} && {CHECK}");
+        json!([{ "name": "bash", "arguments": { "command": command } }])
+    };
+    let with_input =
+        |command: &str, text: &str| format!("{command} <<'END-OF-TEXT'\n{text}\nEND-OF-TEXT\n");
     let judged = |said: &str, score: f64| {
         let judgment = json!({ "score": score, "confidence": 0.9, "reasoning": "Counted." });
         json!({ "when": said, "text": judgment.to_string() })
     };
     let tells = |found: &str, said: &str| json!({ "when": found, "text": said });
+    let mut begin = with_input("cat > test.py", TEST);
+    for (name, right, fault) in FAULTS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER).join(name);
+        let text = std::fs::read_to_string(path).expect("it is in the checkout");
+        assert_eq!(text.matches(right).count(), 1, "{name} has no longer {right}");
+        begin += &with_input(&format!("cat > {name}"), text.replace(right, fault).trim_end());
+    }
+    // The folder is not root's: the image has a user for its interpreter.
+    begin += "git config --global safe.directory /workspace && git config --global user.name Ada && \
+        git config --global user.email ada@example.org && git init -qb main /workspace && \
+        git add . && git commit -qm project && git tag project";
     let mut replies = vec![
         judged("Both pass in 2 lines.", 0.9),
         judged("Both pass.", 0.7),
         judged("One passes.", 0.4),
         judged("None passes.", 0.1),
-        json!({ "when": "Task: mend both", "calls": run(PROJECT) }),
-        tells("passed: 2 of 2, lines: 2", "Both pass in 2 lines."),
+        json!({ "when": "Task: mend both", "calls": run(&begin) }),
+        tells("passed: 2 of 2, 2 files changed, 2 insertions", "Both pass in 2 lines."),
         tells("passed: 2 of 2", "Both pass."),
         tells("passed: 1 of 2", "One passes."),
         tells("passed: 0 of 2", "None passes."),
     ];
-    for (number, (upper, total)) in (1..).zip(ATTEMPTS) {
-        let command = format!(
-            "cd /workspace && cat > upper.sh <<'END'\n{upper}\nEND\ncat > total.sh <<'END'\n{total}\nEND\n\
-             git -c user.name=Ada -c user.email=ada@example.org commit -q -a -m attempt-{number} && sh test.sh"
-        );
-        replies.push(json!({ "when": format!("Attempt {number}."), "calls": run(&command) }));
+    for (number, (named, once)) in (1..).zip(ATTEMPTS) {
+        let mend = |((_, _, fault), mended): ((_, _, &str), &str)| {
+            format!("s/{fault}/{}/", mended.replace('\n', "\\n"))
+        };
+        let script: Vec<_> = FAULTS.into_iter().zip([named, once]).map(mend).collect();
+        let mend = with_input("sed -i -f - *.py", &script.join("\n"));
+        let calls = run(&format!("{mend}git commit -qam attempt-{number}"));
+        replies.push(json!({ "when": format!("Attempt {number}."), "calls": calls }));
     }
     json!({ "replies": replies })
 }
@@ -185,7 +230,8 @@ pub fn the_best_of_eight_forks_is_merged(mut house: House) {
     with_agent(&mut house, &attempts(), "coder", "Mend the functions.");
     let asked = json!({ "agent_id": "coder", "intent": "mend both" });
     let id = house.call("aegis.task.execute", asked)["execution_id"].clone();
-    assert_eq!(wait(&house, &id)["last_output"], "None passes.");
+    let end = wait(&house, &id);
+    assert_eq!(end["last_output"], "None passes.", "{end}");
     let forks = attempted(&house, &id);
     let machines: Vec<_> = forks.iter().map(|fork| let_go(&house, fork)).collect();
     let target = let_go(&house, &id);
@@ -198,16 +244,23 @@ pub fn the_best_of_eight_forks_is_merged(mut house: House) {
     assert!(rows.iter().all(|row| row.get("files_error").is_none()), "{compared}");
     let files = &compared["files"];
     assert_eq!((&files["checkpoint_error"], &files["total"]), (&Value::Null, &json!(2)), "{files}");
-    let [total, upper] = [0_usize, 1].map(|at| &files["files"][at]);
-    assert_eq!((&total["path"], &upper["path"]), (&json!("total.sh"), &json!("upper.sh")));
+    let files = files["files"].as_array().expect("files");
     let versions = |file: &Value| file["versions"].as_array().expect("versions").clone();
-    assert_eq!((versions(total).len(), versions(upper).len()), (4, 3), "{files}");
+    assert_eq!(files.iter().map(|file| versions(file).len()).collect::<Vec<_>>(), [4, 3]);
     let has_best = |version: &Value| {
         version["execution_ids"].as_array().is_some_and(|ids| ids.contains(&forks[4]))
     };
-    let of_best = versions(upper).into_iter().find(has_best).expect("one");
-    let diff = "--- a/upper.sh\n+++ b/upper.sh\n@@ -1 +1 @@\n-exit 1\n+tr a-z A-Z\n";
-    assert_eq!(of_best["diff"], diff);
+    let mut diff = String::new();
+    for (file, (name, right, fault)) in files.iter().zip(FAULTS) {
+        assert_eq!(file["path"], format!("{FOLDER}/{name}"));
+        let of_best = versions(file).into_iter().find(has_best).expect("one");
+        let of_best = of_best["diff"].as_str().expect("a difference");
+        // Numbers of lines, and lines around, change with the file.
+        let changed: Vec<_> = of_best.lines().filter(|it| it.starts_with(['-', '+'])).collect();
+        let [_, _, before, now] = changed[..] else { panic!("{of_best}") };
+        assert!(before.ends_with(fault) && now.ends_with(right), "{of_best}");
+        diff += &format!("{}\n", changed.join("\n"));
+    }
     let left = house.list();
     assert_eq!(left.len(), 9, "the fork of the checkpoint is gone: {left:?}");
     assert!(left.iter().all(|row| row["state"] == "stopped"), "as they were: {left:?}");
@@ -223,9 +276,11 @@ pub fn the_best_of_eight_forks_is_merged(mut house: House) {
         "{merged}"
     );
     let target = target.as_str().expect("an id");
-    let tested = house.exec(target, "cd /workspace && sh test.sh && git log --format=%s");
-    assert_eq!(tested, "passed: 2 of 2, lines: 2\nattempt-5\nproject\n");
-    assert_guide("forks-of-thought.md", &told(&scores, diff, &tested));
+    let command = format!("cd /workspace/{FOLDER} && {CHECK} && git log --format=%s");
+    let tested = house.exec(target, &command);
+    let changed = "2 files changed, 2 insertions(+), 2 deletions(-)";
+    assert_eq!(tested, format!("passed: 2 of 2, {changed}\nattempt-5\nproject\n"));
+    assert_guide("forks-of-thought.md", &told(&scores, &diff, &tested));
 }
 
 /// What the guide shows: the score of each attempt, the best one's difference, and what its merge leaves.

@@ -5,7 +5,9 @@ use crate::{
     house::{House, Kind::Vm},
     https::Authority,
     ingested,
-    needs::Need::{Example, LoopDevices, Mounts, Named, Namespaces, Program, Root, WholeClone},
+    needs::Need::{
+        Example, Image, LoopDevices, Mounts, Named, Namespaces, Program, Root, WholeClone,
+    },
     scenes::{
         e2b, e2b_crash, examples, forks,
         guides::{self, Where},
@@ -112,8 +114,8 @@ fn in_turns(table: &mut Table) {
     );
     table.on_house(
         Share(3),
-        &[],
-        House::open,
+        &[Image("code-interpreter")],
+        |kind| House::open_with(kind, forks::CONFIG),
         "the_best_of_eight_forks_is_merged",
         forks::the_best_of_eight_forks_is_merged,
     );
