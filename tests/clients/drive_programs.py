@@ -103,16 +103,18 @@ class Daemon:
         return json.loads(ran.stdout)
 
 
-def manifest(program, image, tools):
+def manifest(program, image, tools, isolation="process", checkpoint="none"):
     provider = program.removesuffix("-acp")
     model = KINDS[provider][2]
     return f"""apiVersion: 100monkeys.ai/v1
 kind: Agent
 metadata: {{ name: {program}, version: 1.0.0 }}
 spec:
-  runtime: {{ image: {image}, program: {program}, isolation: process, model: {provider}/{model} }}
+  runtime: {{ image: {image}, program: {program}, isolation: {isolation}, model: {provider}/{model} }}
   tools: [{"fs.write" if tools else ""}]
-  execution: {{ validation: [{{ type: exit_code }}, {{ type: regex, pattern: written }}] }}
+  execution:
+    checkpoint: {checkpoint}
+    validation: [{{ type: exit_code }}, {{ type: regex, pattern: written }}]
   task: {{ instruction: Write made.txt. }}
 """
 

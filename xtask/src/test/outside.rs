@@ -85,8 +85,9 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
             true => qdrant::check(repo),
             false => Ok(StepOutcome::Skipped("build failed".to_owned())),
         });
+        let there = (scope.images, scope.vms);
         for set in [programs::CODEX].into_iter().chain(all.then_some(programs::OTHERS)) {
-            steps.run(set.name, || with(&|tools| programs::check(repo, tools, scope.images, &set)));
+            steps.run(set.name, || with(&|tools| programs::check(repo, tools, there, &set)));
         }
         steps.run("clients", || with(&|tools| clients::check(repo, tools, scope, all)));
     });

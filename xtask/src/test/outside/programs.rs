@@ -1,5 +1,6 @@
 //! Agents of others as agents of ours: the pinned programs, each in a sandbox without a network, over a scripted
-//! provider, with a daemon that is killed. Their packages are put into an image of this host.
+//! provider, with a daemon that is killed; and one of them in a virtual machine that is forked. Their packages are put
+//! into an image of this host.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,11 +25,17 @@ pub(super) struct ProgramSet {
     programs: &'static [(&'static str, &'static str)],
     /// Forms of them that speak the Agent Client Protocol.
     acp: &'static [&'static str],
+    /// True if Codex is forked in a virtual machine, too, which takes minutes without KVM.
+    forks_codex: bool,
 }
 
 /// In each run.
-pub(super) const CODEX: ProgramSet =
-    ProgramSet { name: "codex", programs: &[("codex", ".bin/codex")], acp: &[] };
+pub(super) const CODEX: ProgramSet = ProgramSet {
+    name: "codex",
+    programs: &[("codex", ".bin/codex")],
+    acp: &[],
+    forks_codex: false,
+};
 /// 400 MB of packages, and minutes: a night's, or for whoever names it.
 pub(super) const OTHERS: ProgramSet = ProgramSet {
     name: "programs",
@@ -40,6 +47,7 @@ pub(super) const OTHERS: ProgramSet = ProgramSet {
         ("claude", "@anthropic-ai/claude-code-linux-x64/claude"),
     ],
     acp: &["opencode-acp", "qwen-acp", "gemini-acp"],
+    forks_codex: true,
 };
 /// Image that they are in while the step runs.
 const IMAGE: &str = "local/programs";
@@ -49,7 +57,7 @@ const IMAGE_DIR: &str = "HIVEKEEP_WORKSPACE__IMAGE_DIR";
 pub(super) fn check(
     repo: &Repo,
     tools: &Tools,
-    images: bool,
+    (images, vms): (bool, bool),
     set: &ProgramSet,
 ) -> Result<StepOutcome> {
     if !images {
@@ -58,7 +66,7 @@ pub(super) fn check(
     if !program("bwrap") {
         return Ok(StepOutcome::Skipped("bwrap is not installed".to_owned()));
     }
-    let ProgramSet { programs, acp, .. } = *set;
+    let ProgramSet { programs, acp, forks_codex, .. } = *set;
     let names: Vec<_> = programs.iter().map(|(name, _)| *name).collect();
     let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
     // Images of its own: what a run leaves that was ended is in nobody's way.
@@ -68,26 +76,32 @@ pub(super) fn check(
     // Sandboxes run as users of their own, and pass through the home.
     let home = shell.create_temp_dir()?;
     cmd!(shell, "chmod 755").arg(home.path()).run()?;
-    let drive = |script: &str, names: &[&str]| {
+    let drive = |script: &str, names: &[&str], store: &Path| {
         tools
             .python(&repo.root.join("tests/clients").join(script))
             .args([&hivekeep, &PathBuf::from(IMAGE)])
             .args(names)
-            .env(IMAGE_DIR, &store)
+            .env(IMAGE_DIR, store)
             .env("HIVEKEEP_WORKSPACE__GUEST_BINARY", guest::installed(repo))
             .env("HIVEKEEP_HOME", home.path())
             .env("HIVEKEEP_REGISTRY__RATE__ENABLED", "false")
             .env("HIVEKEEP_NETWORK__MODE", "off")
             .run()
     };
-    let mut driven = drive("drive_programs.py", &names);
+    let mut driven = drive("drive_programs.py", &names, &store);
     if driven.is_ok() && !acp.is_empty() {
-        driven = drive("drive_programs_acp.py", acp);
+        driven = drive("drive_programs_acp.py", acp, &store);
     }
     fs::remove_dir_all(&store)?;
     driven?;
     let all = [&names[..], acp].concat().join(", ");
-    Ok(passed(format!("{all}, with daemons killed under each")))
+    let forked = forks_codex && vms;
+    if forked {
+        let _kept = KeptCodex::new(repo, hivekeep.clone())?;
+        drive("drive_program_forks.py", &["codex"], &repo.images())?;
+    }
+    let forked = if forked { "; codex forked in a virtual machine" } else { "" };
+    Ok(passed(format!("{all}, with daemons killed under each{forked}")))
 }
 
 /// Puts a set's programs into an image of a store; the folder of their packages.
