@@ -230,7 +230,8 @@ pub(crate) fn called_tool(name: &str, tools: &[ChildTool]) -> Option<CalledTool>
     Some(CalledTool {
         name: tool.declared.to_owned(),
         repeatable: matches!(tool.effect, Effect::Read | Effect::Idempotent),
-        beside_others: tool.concurrency_safe,
+        // A model that asks for an edit and for a test behind it means that order.
+        beside_others: tool.concurrency_safe && tool.effect == Effect::Read,
         reads: tool.effect == Effect::Read,
     })
 }
@@ -262,5 +263,32 @@ pub(super) fn kept(answer: ModelAnswer, tools: &[ChildTool]) -> TurnAnswer {
         cost_micro_usd: answer.usage.cost_micro_usd,
         messages_read: 0,
         request: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_that_change_nothing_are_made_beside_others() {
+        for (effect, concurrency_safe, beside_others) in [
+            (Effect::Read, true, true),
+            (Effect::Read, false, false),
+            (Effect::Write, true, false),
+            (Effect::Idempotent, true, false),
+            (Effect::Destroy, true, false),
+        ] {
+            let tool = ChildTool {
+                name: "fs_edit".to_owned(),
+                declared: "fs.edit",
+                description: String::new(),
+                input_schema: serde_json::Value::Null,
+                effect,
+                concurrency_safe,
+            };
+            let called = called_tool("fs.edit", &[tool]).expect("it is known");
+            assert_eq!(called.beside_others, beside_others, "{effect:?}");
+        }
     }
 }

@@ -155,7 +155,7 @@ fn holding(request: &ModelRequest) -> Result<ModelAnswer, ToolError> {
     match (brief(request), turns(request)) {
         (Ok(answer), _) if answer.text == "Short." => Ok(answer),
         (_, 0) => says("", &[("fs_write", json!({ "n": 1 }))]),
-        (_, 1) => says("", &[("hold", json!({})), ("hold", json!({}))]),
+        (_, 1) => says("", &[("hold_read", json!({})), ("hold_read", json!({}))]),
         _ => says("Done.", &[]),
     }
 }
@@ -165,7 +165,7 @@ async fn a_rewind_cuts_short_what_runs_and_drops_later_turns() {
     let stage = Stage::with_worker("").await;
     stage.models.answer(holding);
     let id = stage.begun("Mend it").await;
-    eventually("it holds", async || stage.children.calls("hold") == 2).await;
+    eventually("it holds", async || stage.children.calls("hold.read") == 2).await;
     let early = json!({ "execution_id": id, "to": { "turn": 2 } });
     assert_eq!(stage.refused("agent_rewind", early).await.code, "turn_unknown");
     let rewound = stage.rewound(&id, json!({ "turn": 1 }), Some("Be brief.")).await;
@@ -216,7 +216,7 @@ async fn a_rewind_cuts_short_what_runs_and_drops_later_turns() {
             kept > records.iter().position(|it| matches!(it, Record::Account { .. })).expect("one");
         assert_eq!(end["last_output"], if told { "Short." } else { "Done." }, "at {kept}");
         if asked && told {
-            assert_eq!(again.children.calls("hold"), 0, "a dropped call is not made: {kept}");
+            assert_eq!(again.children.calls("hold.read"), 0, "a dropped call is not made: {kept}");
         }
     }
 }
@@ -255,7 +255,7 @@ async fn a_machine_is_forked_and_restored_as_its_checkpoint() {
     let stage = Stage::with_worker(spec).await;
     stage.models.answer(holding);
     let id = stage.begun("Mend it").await;
-    eventually("it holds", async || stage.children.calls("hold") == 2).await;
+    eventually("it holds", async || stage.children.calls("hold.read") == 2).await;
     let saved = stage.machines.calls("snapshot");
     let names: Vec<_> = saved.iter().map(|args| args["name"].clone()).collect();
     assert_eq!(names, ["turn-0-1-0", "turn-0-1-1"]);
@@ -301,7 +301,7 @@ async fn a_model_is_asked_while_its_machine_is_kept_and_calls_wait_for_that() {
         stage.rig = stage.rig.crashed().await;
     }
     drop(held);
-    eventually("it holds", async || stage.children.calls("hold") == 2).await;
+    eventually("it holds", async || stage.children.calls("hold.read") == 2).await;
     assert_eq!(names(&stage), ["turn-0-1-0", "turn-0-1-0", "turn-0-1-0", "turn-0-1-1"]);
     assert_eq!((stage.children.calls("fs.write"), stage.models.asked().len()), (1, 2));
 }
