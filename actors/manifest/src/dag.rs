@@ -3,6 +3,7 @@
 
 mod commands;
 mod graph;
+pub mod reference;
 mod rules;
 mod step;
 mod values;
