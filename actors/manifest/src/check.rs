@@ -1,18 +1,17 @@
 //! Kinds of manifests with their JSON schemas, which are made of their types, and the check of a text:
 //! syntax, schema and rules in one pass, which tells each problem with its place.
 
-use std::sync::LazyLock;
+use std::{collections::HashSet, sync::LazyLock};
 
 use hivekeep_ports::ManifestProblem;
-use hivekeep_runtime::json_schema::{Validator, validator};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
     agent::{self, AgentManifest},
-    dag::{self, DagManifest},
-    problems::{MAX_PROBLEMS, ProblemList, at, problem, tell_violation},
+    dag::{self, DagManifest, DagNotice},
+    problems::{CompiledSchema, MAX_PROBLEMS, ProblemList, at, problem},
     workflow::{self, WorkflowManifest},
     yaml::{self, TextPosition, YamlNode},
 };
@@ -56,22 +55,16 @@ impl ManifestKind {
     }
 }
 
-/// Schema with its validator.
-struct CompiledSchema {
-    schema: Value,
-    validator: Validator,
-}
-
 static AGENT: LazyLock<CompiledSchema> = LazyLock::new(compile::<AgentManifest>);
 static WORKFLOW: LazyLock<CompiledSchema> = LazyLock::new(compile::<WorkflowManifest>);
 static DAG: LazyLock<CompiledSchema> = LazyLock::new(compile::<DagManifest>);
 
 /// JSON Schema 2020-12 of a manifest. The same at every call.
 pub fn schema(kind: ManifestKind) -> &'static Value {
-    &compiled(kind).schema
+    &schema_of(kind).schema
 }
 
-fn compiled(kind: ManifestKind) -> &'static CompiledSchema {
+fn schema_of(kind: ManifestKind) -> &'static CompiledSchema {
     match kind {
         ManifestKind::Agent => &AGENT,
         ManifestKind::Workflow => &WORKFLOW,
@@ -81,9 +74,7 @@ fn compiled(kind: ManifestKind) -> &'static CompiledSchema {
 
 fn compile<T: JsonSchema>() -> CompiledSchema {
     let generator = SchemaSettings::draft2020_12().into_generator();
-    let schema = generator.into_root_schema_for::<T>().to_value();
-    // A test makes them; a program with a broken one is never built.
-    CompiledSchema { validator: validator(&schema).expect("the schema of a type is valid"), schema }
+    CompiledSchema::of(generator.into_root_schema_for::<T>().to_value())
 }
 
 /// Problems of a text in its order, at most [`MAX_PROBLEMS`]; none if it is valid.
@@ -91,7 +82,7 @@ pub fn check(kind: ManifestKind, text: &str) -> Vec<ManifestProblem> {
     let found = read(text).map(|documents| match kind {
         ManifestKind::Agent => single(kind, &documents, agent::check).1,
         ManifestKind::Workflow => single(kind, &documents, workflow::check).1,
-        ManifestKind::Dag => dags(&documents[0], &documents[1..]),
+        ManifestKind::Dag => dags(&documents, None).1,
     });
     found.map_or_else(|problem| vec![problem], in_order)
 }
@@ -102,6 +93,28 @@ pub fn check(kind: ManifestKind, text: &str) -> Vec<ManifestProblem> {
 /// Problems, as [`check`] tells them.
 pub fn read_agent(text: &str, tools: &[&str]) -> Result<AgentManifest, Vec<ManifestProblem>> {
     agent_of(text, Some(tools))
+}
+
+/// DAGs of a text, the one that is run first, with notices of references that have no value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DagFile {
+    /// DAGs in order: those behind the first are called by their names.
+    pub documents: Vec<DagManifest>,
+    /// Notices in the order of the text.
+    pub notices: Vec<DagNotice>,
+}
+
+/// DAGs of a text. Actions that are neither of the file nor ours are among `tools`, with `.` and `_` as one
+/// letter; without `tools` whatever has the form of a tool's name is taken.
+///
+/// # Errors
+/// Problems, as [`check`] tells them.
+pub fn read_dag(text: &str, tools: Option<&[&str]>) -> Result<DagFile, Vec<ManifestProblem>> {
+    let documents = read(text).map_err(|problem| vec![problem])?;
+    match dags(&documents, tools) {
+        (file, found) if found.is_empty() => Ok(file),
+        (_, found) => Err(in_order(found)),
+    }
 }
 
 /// Agent of a text, whatever tools there are.
@@ -134,7 +147,7 @@ fn read(text: &str) -> Result<Vec<YamlNode>, ManifestProblem> {
     match documents.is_empty() {
         false => Ok(documents),
         true => {
-            let message = "the text holds no document".to_owned();
+            let message = "the text is empty: it holds no document".to_owned();
             Err(problem(TextPosition::START, &at![], message))
         }
     }
@@ -164,30 +177,35 @@ fn single<T: DeserializeOwned>(
     (manifest, problems.found)
 }
 
-fn dags(main: &YamlNode, further: &[YamlNode]) -> Found {
+fn dags(documents: &[YamlNode], tools: Option<&[&str]>) -> (DagFile, Found) {
+    let mut file = DagFile { documents: Vec::new(), notices: Vec::new() };
     let mut found = Vec::new();
-    let mut names = Vec::new();
-    for (index, document) in [main].into_iter().chain(further).enumerate() {
+    let mut names = HashSet::new();
+    for (index, document) in documents.iter().enumerate() {
         let mut problems = ProblemList::of(document);
         if let Some(dag) = typed::<DagManifest>(ManifestKind::Dag, document, &mut problems) {
-            dag::check(&dag, &mut problems);
+            dag::check(&dag, tools, &mut problems);
             match &dag.name {
                 None if index > 0 => {
                     problems.add(&at![], "a further document needs a `name` that steps call it by");
                 }
-                Some(name) if names.contains(name) => {
+                Some(name) if !names.insert(name.clone()) => {
                     let message = format!("another document of this text is named `{name}`");
                     problems.add(&at!["name"], message);
                 }
-                _ => names.extend(dag.name),
+                _ => {}
             }
+            if problems.is_empty() {
+                file.notices.extend(dag::notices(&dag, document));
+            }
+            file.documents.push(dag);
         }
         found.extend(problems.found);
         if found.len() >= MAX_PROBLEMS {
             break;
         }
     }
-    found
+    (file, found)
 }
 
 /// Document as its type, if its schema holds.
@@ -197,13 +215,7 @@ fn typed<T: DeserializeOwned>(
     problems: &mut ProblemList<'_>,
 ) -> Option<T> {
     let value = document.to_value();
-    let compiled = compiled(kind);
-    for error in compiled.validator.iter_errors(&value) {
-        tell_violation(&error, &compiled.schema, problems);
-        if problems.is_full() {
-            break;
-        }
-    }
+    schema_of(kind).check(&value, &at![], problems);
     if !problems.is_empty() {
         return None;
     }

@@ -1,33 +1,55 @@
 //! DAG: steps with their dependencies as plain data, in the YAML that people write, and when it runs by
 //! itself.
 
+pub mod action;
 mod commands;
+mod form;
 mod graph;
+mod notices;
+mod output;
+mod params;
 pub mod reference;
+mod root;
 mod rules;
+mod schedule;
 mod step;
+mod step_rules;
 mod values;
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
-    common::{JsonObject, TimeSpan, check_cron},
-    problems::{ManifestPath, ProblemList},
-};
+use crate::common::{JsonObject, TimeSpan};
 
+pub use form::{DagForm, DagFormField};
+pub(crate) use notices::notices;
+pub use notices::{DagNotice, NoticeClass};
+pub use output::{
+    DagDeclaredOutput, DagDeclaredType, DagOutput, DagOutputForm, DagOutputLiteral,
+    DagOutputOrigin, DagOutputSource, DagOutputValue, DagStream, DagStreamDetail, DagStreamFields,
+    DagStreamOutputs,
+};
+pub use params::{DagConst, DagParam, DagParamSpec, DagParamType, DagParams};
+pub use root::{
+    DagCustomAction, DagHarness, DagModel, DagModelEntry, DagModels, DagPrograms, DagPromptMode,
+    DagResourceLimits, DagResources, DagSecret, DagTask,
+};
 pub(crate) use rules::check;
+pub use schedule::{
+    DagSchedule, ScheduleActions, ScheduleAt, ScheduleEntry, ScheduleItem, ScheduleTimes,
+};
 pub use step::{
     BoundedParallel, ContainerStartup, ContainerWaitFor, DagApproval, DagContainer,
-    DagContainerSpec, DagExec, DagGroupEntry, DagHandlers, DagParallel, DagStep, DagStepEntry,
-    DagSteps, PullPolicy,
+    DagContainerSpec, DagDepends, DagExec, DagForeach, DagGroupEntry, DagHandlers, DagItems,
+    DagParallel, DagPull, DagRun, DagRunLine, DagStep, DagStepEntry, DagSteps, PullPolicy,
 };
 pub use values::{
-    ContinueOn, ContinueOnDetail, ContinueOnRule, DagBackoff, DagEnv, DagEnvItem, DagLabels,
-    DagOutput, DagParam, DagParams, DagPrecondition, DagPreconditionItem, DagPreconditions,
-    DagRetryPolicy, DagScalar, DagStatusCodes, OneOrMore, Repeat, RepeatMode, RepeatPolicy,
-    StepRetryPolicy,
+    ContinueOn, ContinueOnDetail, ContinueOnRule, DagBackoff, DagCount, DagEnv, DagEnvItem,
+    DagLabel, DagLabels, DagPrecondition, DagPreconditionItem, DagPreconditions, DagRetryPolicy,
+    DagScalar, DagStatusCodes, OneOrMore, Repeat, RepeatMode, RepeatPolicy, StepRetryPolicy,
 };
 
 /// DAG: what a run does, in which order, and what happens at its end.
@@ -45,21 +67,30 @@ pub struct DagManifest {
     pub labels: Option<DagLabels>,
     /// The same as `labels`.
     pub tags: Option<DagLabels>,
-    /// `chain`: each step follows the one before. `graph`: steps say what they follow. Default: `chain`.
+    /// `chain`: each step follows the one before. `graph`: steps say what they follow. `agent`: a model
+    /// chooses them. Default: `graph`, and `chain` where all steps are written in the old notation.
     #[serde(rename = "type")]
     pub dag_type: Option<DagType>,
+    /// Goals of a DAG of type `agent`.
+    pub tasks: Option<Vec<DagTask>>,
     /// Parameters of a run: a text, a list, a mapping with defaults, or a JSON Schema.
     pub params: Option<DagParams>,
+    /// Constants in order, each `- name: value`; a text may name those before it.
+    pub consts: Option<Vec<DagConst>>,
     /// Environment of the steps.
     pub env: Option<DagEnv>,
     /// Files with further environment.
     pub dotenv: Option<OneOrMore>,
     /// References of secrets that become environment.
-    pub secrets: Option<Vec<JsonObject>>,
+    pub secrets: Option<Vec<DagSecret>>,
+    /// Programs that steps need.
+    pub tools: Option<DagPrograms>,
     /// Folder that steps run in.
     pub working_dir: Option<String>,
     /// Shell that commands go through, with its arguments.
     pub shell: Option<OneOrMore>,
+    /// Further arguments of the shell.
+    pub shell_args: Option<Vec<String>>,
     /// Cron expressions of the times at which a run starts by itself.
     pub schedule: Option<DagSchedule>,
     /// True to leave out a scheduled run after a success since the last one.
@@ -75,7 +106,7 @@ pub struct DagManifest {
     /// Steps at the beginning and at the end of a run.
     pub handler_on: Option<DagHandlers>,
     /// Fields that every step has unless it says otherwise.
-    pub defaults: Option<JsonObject>,
+    pub defaults: Option<Box<DagStep>>,
     /// Attempts of the whole after a failure.
     pub retry_policy: Option<DagRetryPolicy>,
     /// Queue that runs wait in. Default: one of its own, a run at a time.
@@ -106,11 +137,15 @@ pub struct DagManifest {
     pub artifacts: Option<Value>,
     /// Container that all steps run in.
     pub container: Option<DagContainer>,
+    /// Limits of the steps.
+    pub resources: Option<DagResources>,
     /// Settings that may be changed when a run is started.
     pub run_config: Option<JsonObject>,
     /// Requests that start a run.
     pub webhook: Option<JsonObject>,
-    /// Types of steps by name, made of others.
+    /// Actions by name, made of others.
+    pub actions: Option<BTreeMap<String, DagCustomAction>>,
+    /// Types of steps by name, made of others; the former `actions`.
     pub step_types: Option<JsonObject>,
     /// Ends of a run that a mail tells.
     pub mail_on: Option<JsonObject>,
@@ -121,7 +156,7 @@ pub struct DagManifest {
     /// Mail server.
     pub smtp: Option<JsonObject>,
     /// Labels of the machines that may run the DAG.
-    pub worker_selector: Option<JsonObject>,
+    pub worker_selector: Option<Value>,
     /// Traces.
     pub otel: Option<JsonObject>,
     /// Defaults of the steps of type `ssh`.
@@ -130,14 +165,16 @@ pub struct DagManifest {
     pub s3: Option<JsonObject>,
     /// Defaults of the steps of type `redis`.
     pub redis: Option<JsonObject>,
-    /// Defaults of the steps that ask a model.
-    pub llm: Option<JsonObject>,
-    /// Defaults of the steps of type `harness`.
+    /// Model of an agent, or defaults of the steps that ask one.
+    pub llm: Option<DagModel>,
+    /// Defaults of the steps with `harness.run`: `provider`, `model`, `fallback` and flags.
     pub harness: Option<JsonObject>,
+    /// Programs by the name that `harness.run` has as its `provider`; nothing takes a definition back.
+    pub harnesses: Option<BTreeMap<String, Option<DagHarness>>>,
     /// Defaults of the steps of type `kubernetes`.
     pub kubernetes: Option<JsonObject>,
     /// Logins of image registries, by server.
-    pub registry_auths: Option<JsonObject>,
+    pub registry_auths: Option<Value>,
 }
 
 /// How steps depend on each other.
@@ -149,6 +186,40 @@ pub enum DagType {
     Chain,
     /// Steps say what they follow.
     Graph,
+    /// A model chooses the steps until the goals are reached.
+    Agent,
+    /// Former name of `agent`.
+    Controller,
+    /// Steps follow the files that they read.
+    Build,
+}
+
+impl DagManifest {
+    /// How the steps depend on each other: `Chain`, `Graph` or `Agent` of a DAG that is valid.
+    pub fn order(&self) -> DagType {
+        match self.dag_type {
+            Some(DagType::Controller) => DagType::Agent,
+            Some(order) => order,
+            None if self.is_todays() => DagType::Graph,
+            None => DagType::Chain,
+        }
+    }
+
+    /// True if a step is written in the notation of today: with `run`, `action`, `foreach` or `outputs`.
+    pub fn is_todays(&self) -> bool {
+        let entries = match &self.steps {
+            DagSteps::List(entries) => entries,
+            DagSteps::Map(steps) => return steps.values().any(DagStep::is_todays),
+        };
+        entries.iter().any(|entry| match entry {
+            DagStepEntry::Command(_) => false,
+            DagStepEntry::Step(step) => step.is_todays(),
+            DagStepEntry::Group(group) => group.iter().any(|entry| match entry {
+                DagGroupEntry::Command(_) => false,
+                DagGroupEntry::Step(step) => step.is_todays(),
+            }),
+        })
+    }
 }
 
 /// Rule for a scheduled run that is due while another one runs.
@@ -173,106 +244,7 @@ pub enum LogOutput {
     Merged,
 }
 
-/// Schedule: a cron expression, a list, or times to start, stop and restart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub enum DagSchedule {
-    /// Cron expression of five fields; `CRON_TZ=Europe/Berlin` in front names a time zone.
-    One(String),
-    /// Several expressions, and single times.
-    More(Vec<ScheduleItem>),
-    /// Times by what is done at them.
-    Actions(ScheduleActions),
-}
-
-/// Time to start, or a time that comes again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub enum ScheduleItem {
-    /// Cron expression.
-    Cron(String),
-    /// Single time.
-    At(ScheduleAt),
-}
-
-/// Single time to start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScheduleAt {
-    /// Time in the form of RFC 3339, as `2030-01-31T09:00:00+01:00`.
-    pub at: String,
-}
-
-/// Times to start, stop and restart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScheduleActions {
-    /// Times to start.
-    pub start: Option<ScheduleTimes>,
-    /// Cron expressions of the times to stop.
-    pub stop: Option<OneOrMore>,
-    /// Cron expressions of the times to restart.
-    pub restart: Option<OneOrMore>,
-}
-
-/// Times to start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub enum ScheduleTimes {
-    /// Cron expression.
-    One(String),
-    /// Single time.
-    At(ScheduleAt),
-    /// Several.
-    More(Vec<ScheduleItem>),
-}
-
-/// Checks the expressions and times of a schedule.
-fn check_schedule(schedule: &DagSchedule, at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    match schedule {
-        DagSchedule::One(expression) => cron(expression, at, problems),
-        DagSchedule::More(list) => items(list, at, problems),
-        DagSchedule::Actions(actions) => {
-            match &actions.start {
-                Some(ScheduleTimes::One(expression)) => {
-                    cron(expression, &at.join("start"), problems)
-                }
-                Some(ScheduleTimes::At(time)) => once(time, &at.join("start"), problems),
-                Some(ScheduleTimes::More(list)) => items(list, &at.join("start"), problems),
-                None => {}
-            }
-            for (key, times) in [("stop", &actions.stop), ("restart", &actions.restart)] {
-                for (index, expression) in times.iter().flat_map(|times| times.iter()).enumerate() {
-                    cron(expression, &at.join(key).join(index), problems);
-                }
-            }
-        }
-    }
-}
-
-fn items(list: &[ScheduleItem], at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    for (index, item) in list.iter().enumerate() {
-        match item {
-            ScheduleItem::Cron(expression) => cron(expression, &at.join(index), problems),
-            ScheduleItem::At(time) => once(time, &at.join(index), problems),
-        }
-    }
-}
-
-fn once(time: &ScheduleAt, at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    if chrono::DateTime::parse_from_rfc3339(&time.at).is_err() {
-        problems.add(&at.join("at"), "is not a time of RFC 3339, as `2030-01-31T09:00:00Z`");
-    }
-}
-
-fn cron(expression: &str, at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    let zoned = expression.strip_prefix("CRON_TZ=").or_else(|| expression.strip_prefix("TZ="));
-    let plain = match zoned {
-        Some(rest) => rest.split_once(' ').map_or("", |(_, rest)| rest),
-        None => expression,
-    };
-    check_cron(plain, at, problems);
+/// True for a word of a list with blanks between.
+fn has_word(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|one| one == word)
 }

@@ -19,7 +19,7 @@ mod problems;
 pub mod workflow;
 mod yaml;
 
-pub use check::{ManifestKind, check, parse_agent, read_agent, schema};
+pub use check::{DagFile, ManifestKind, check, parse_agent, read_agent, read_dag, schema};
 pub use problems::MAX_PROBLEMS;
 pub use yaml::MAX_TEXT_BYTES;
 

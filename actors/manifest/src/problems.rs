@@ -4,7 +4,9 @@
 use std::fmt;
 
 use hivekeep_ports::ManifestProblem;
-use hivekeep_runtime::json_schema::{self, JsonType, ValidationError, ValidationErrorKind as Kind};
+use hivekeep_runtime::json_schema::{
+    self, JsonType, ValidationError, ValidationErrorKind as Kind, Validator, validator,
+};
 use serde_json::Value;
 
 use crate::yaml::{TextPosition, YamlNode};
@@ -81,6 +83,13 @@ impl<'d> ProblemList<'d> {
         self.put(self.document.place(&path.0, true), path, message.into());
     }
 
+    /// Keys of the mapping at a path, those with an empty value among them.
+    pub(crate) fn keys_at(&self, path: &ManifestPath) -> Vec<&'d str> {
+        let node = self.document.node(&path.0);
+        let entries = node.map(YamlNode::entries).unwrap_or_default();
+        entries.iter().map(|(key, ..)| key.as_str()).collect()
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() >= MAX_PROBLEMS
     }
@@ -97,21 +106,47 @@ impl<'d> ProblemList<'d> {
     }
 }
 
+/// Schema with its validator.
+pub(crate) struct CompiledSchema {
+    pub(crate) schema: Value,
+    validator: Validator,
+}
+
+impl CompiledSchema {
+    /// Schema that we make ourselves.
+    pub(crate) fn of(schema: Value) -> Self {
+        // A test makes them; a program with a broken one is never built.
+        Self { validator: validator(&schema).expect("our own schema is valid"), schema }
+    }
+
+    /// Reports what breaks the schema in a value that stands at a path.
+    pub(crate) fn check(&self, value: &Value, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+        for error in self.validator.iter_errors(value) {
+            if problems.is_full() {
+                break;
+            }
+            tell_violation(&error, &self.schema, at, problems);
+        }
+    }
+}
+
 /// Problem at a place.
 pub(crate) fn problem(at: TextPosition, path: &ManifestPath, message: String) -> ManifestProblem {
     let TextPosition { line, column } = at;
     ManifestProblem { line, column, path: path.to_string(), message }
 }
 
-/// Reports the violations below an error.
-pub(crate) fn tell_violation(
+/// Reports the violations below an error, in a value that stands at a path.
+fn tell_violation(
     error: &ValidationError<'_>,
     schema: &Value,
+    root: &ManifestPath,
     problems: &mut ProblemList<'_>,
 ) {
     for rules in json_schema::violations(error) {
         let rule = rules[0];
-        let at = ManifestPath::of_pointer(rule.instance_path().as_str());
+        let below = ManifestPath::of_pointer(rule.instance_path().as_str());
+        let at = below.0.iter().fold(root.clone(), |at, step| at.join(step));
         match rule.kind() {
             Kind::AdditionalProperties { unexpected }
             | Kind::UnevaluatedProperties { unexpected } => {

@@ -8,8 +8,8 @@ use serde_saphyr::{Budget, Error, Location, MessageFormatter as _, Spanned, User
 
 /// Size of a text that is read.
 pub const MAX_TEXT_BYTES: usize = 256 * 1024;
-/// Nesting of values.
-const MAX_DEPTH: usize = 64;
+/// Nesting of values: types of a step that holds steps take much of a stack.
+const MAX_DEPTH: usize = 40;
 /// Values of a text, with those that aliases repeat counted each time.
 const MAX_VALUES: usize = 20_000;
 /// Bytes of values, with those that aliases repeat counted each time.
@@ -79,6 +79,25 @@ impl YamlNode {
                 item.map_or(self.at, |item| item.place(rest, key))
             }
             YamlContent::Scalar(_) => self.at,
+        }
+    }
+
+    /// Value at a path of keys and indices.
+    pub(crate) fn node(&self, path: &[String]) -> Option<&Self> {
+        path.iter().try_fold(self, |node, step| match &node.content {
+            YamlContent::Map(entries) => {
+                entries.iter().find(|(name, ..)| name == step).map(|(_, _, node)| node)
+            }
+            YamlContent::List(items) => items.get(step.parse::<usize>().ok()?),
+            YamlContent::Scalar(_) => None,
+        })
+    }
+
+    /// Keys of a mapping with their places and values; none of anything else.
+    pub(crate) fn entries(&self) -> &[(String, TextPosition, Self)] {
+        match &self.content {
+            YamlContent::Map(entries) => entries,
+            _ => &[],
         }
     }
 

@@ -7,14 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::values::{
-    ContinueOn, DagEnv, DagOutput, DagParams, DagPreconditions, DagScalar, OneOrMore, RepeatPolicy,
-    StepRetryPolicy,
+use super::{
+    LogOutput,
+    output::{DagDeclaredOutput, DagOutput, DagStream},
+    params::DagParams,
+    values::{
+        ContinueOn, DagEnv, DagPreconditions, DagScalar, OneOrMore, RepeatPolicy, StepRetryPolicy,
+    },
 };
-use crate::{
-    common::{JsonObject, check_regex},
-    problems::{ManifestPath, ProblemList},
-};
+use crate::common::JsonObject;
 
 /// Steps: a list in order, or a mapping by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -56,13 +57,19 @@ pub enum DagGroupEntry {
 #[serde(deny_unknown_fields)]
 pub struct DagStep {
     /// Id for references: a letter, then letters, digits and `_`, at most 40.
-    #[schemars(regex(pattern = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"))]
+    #[schemars(regex(pattern = r"^\s*[A-Za-z][A-Za-z0-9_]{0,39}\s*$"))]
     pub id: Option<String>,
-    /// Name, which no other step has.
-    #[schemars(length(min = 1, max = 255))]
+    /// Name, which no other step has; at most 255 bytes.
     pub name: Option<String>,
     /// Purpose of the step, for people.
     pub description: Option<String>,
+    /// Command line, script of several lines, or lines that run in order until one fails.
+    pub run: Option<DagRun>,
+    /// Name of what is done: an action, one of `actions`, or a tool.
+    #[schemars(length(min = 1, max = 200))]
+    pub action: Option<String>,
+    /// Steps that are run for each item.
+    pub foreach: Option<DagForeach>,
     /// Command, or commands that run in order until one fails.
     pub command: Option<OneOrMore>,
     /// Program that runs without a shell.
@@ -71,18 +78,34 @@ pub struct DagStep {
     pub script: Option<String>,
     /// Shell that commands go through, with its arguments.
     pub shell: Option<OneOrMore>,
+    /// Further arguments of the shell.
+    pub shell_args: Option<Vec<String>>,
+    /// Packages that the shell needs.
+    pub shell_packages: Option<Vec<String>>,
     /// Folder that the step runs in.
     pub working_dir: Option<String>,
     /// Environment.
     pub env: Option<DagEnv>,
     /// Names or ids of the steps that this one follows; for DAGs of type `graph`.
-    pub depends: Option<OneOrMore>,
+    pub depends: Option<DagDepends>,
+    /// Files beside the DAG's that the step needs; `*` and `**` are patterns.
+    pub dependencies: Option<OneOrMore>,
     /// Variable for the step's output, or values by name.
     pub output: Option<DagOutput>,
-    /// File for the step's standard output.
-    pub stdout: Option<String>,
-    /// File for the step's standard error.
-    pub stderr: Option<String>,
+    /// JSON Schema of the step's output.
+    pub output_schema: Option<JsonObject>,
+    /// Outputs that the step writes to the file `DAGU_OUTPUT_FILE`, for `${steps.ID.outputs.NAME}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<DagDeclaredOutput>")]
+    pub outputs: Option<Vec<DagDeclaredOutput>>,
+    /// Files that the step reads, for DAGs of type `build`.
+    pub inputs: Option<Vec<JsonObject>>,
+    /// File for the step's standard output, an artifact, or outputs of the DAG.
+    pub stdout: Option<DagStream>,
+    /// File for the step's standard error, or an artifact.
+    pub stderr: Option<DagStream>,
+    /// Whether the two streams have a log each.
+    pub log_output: Option<LogOutput>,
     /// Outcomes of this step after which later steps still run.
     pub continue_on: Option<ContinueOn>,
     /// Attempts after a failure.
@@ -116,17 +139,130 @@ pub struct DagStep {
     /// Approval by a person after the step has run.
     pub approval: Option<DagApproval>,
     /// Labels of the machines that may run the step.
-    pub worker_selector: Option<JsonObject>,
+    pub worker_selector: Option<Value>,
     /// Model, for steps that ask one.
     pub llm: Option<JsonObject>,
     /// Messages to the model.
     pub messages: Option<Vec<JsonObject>>,
+    /// DAGs that a model can call, for steps that ask one.
+    pub tools: Option<Vec<String>>,
     /// Agent, for steps that are one.
     pub agent: Option<JsonObject>,
     /// Value that a router compares.
     pub value: Option<DagScalar>,
     /// Steps of a router by the value; `re:` begins a regular expression.
     pub routes: Option<BTreeMap<String, OneOrMore>>,
+}
+
+impl DagStep {
+    /// Id without blanks around it.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref().map(str::trim)
+    }
+
+    /// Name without blanks around it, or else the id.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref().map(str::trim).filter(|name| !name.is_empty()).or(self.id())
+    }
+
+    /// True if the step is written in the notation of today.
+    pub fn is_todays(&self) -> bool {
+        let Self { run, action, foreach, outputs, .. } = self;
+        run.is_some() || action.is_some() || foreach.is_some() || outputs.is_some()
+    }
+}
+
+/// Text for a shell: a line, a script of several lines, or lines in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagRun {
+    /// A line, or a script where it has several.
+    Text(#[schemars(regex(pattern = r"\S"))] String),
+    /// Lines; blank ones are left out.
+    Lines(Vec<DagRunLine>),
+}
+
+/// Line of a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagRunLine {
+    /// Line.
+    Line(DagScalar),
+    /// Line that YAML reads as a mapping, since `: ` is in it.
+    Pair(BTreeMap<String, DagScalar>),
+}
+
+impl DagRun {
+    /// Lines in order without those that are blank, or the whole script.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |line: &DagRunLine| match line {
+            DagRunLine::Line(text) => vec![text.to_string()],
+            DagRunLine::Pair(pair) => pair.iter().map(|(key, it)| format!("{key}: {it}")).collect(),
+        };
+        match self {
+            Self::Text(text) => vec![text.clone()],
+            Self::Lines(lines) => {
+                let lines = lines.iter().flat_map(line);
+                lines.filter(|line| !line.trim().is_empty()).collect()
+            }
+        }
+    }
+}
+
+/// Name or id of a step, or several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagDepends {
+    /// One.
+    One(String),
+    /// Several.
+    More(Vec<DagScalar>),
+}
+
+impl DagDepends {
+    /// Names in order.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::One(name) => vec![name.clone()],
+            Self::More(names) => names.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// Steps that are run for each item.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DagForeach {
+    /// Items, or a text that becomes a JSON list.
+    pub items: DagItems,
+    /// Name of an item in `${foreach.NAME}`. Default: `item`.
+    #[serde(rename = "as")]
+    #[schemars(regex(pattern = "^[A-Za-z][A-Za-z0-9_]*$"))]
+    pub item_name: Option<String>,
+    /// Text that makes the key of an item, which no other item has. Default: the item's place, from 0.
+    pub key: Option<String>,
+    /// Items at a time. Default: 10.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_concurrent: Option<u64>,
+    /// Steps of an item.
+    #[schemars(length(min = 1))]
+    pub steps: Vec<DagStep>,
+    /// Values by name that an item leaves.
+    pub collect: Option<BTreeMap<String, String>>,
+}
+
+/// Items, or a text that becomes a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagItems {
+    /// Text with references.
+    Text(String),
+    /// Items.
+    List(Vec<Value>),
 }
 
 /// Program that runs without a shell.
@@ -158,6 +294,22 @@ pub struct DagHandlers {
     pub exit: Option<DagStep>,
 }
 
+impl DagHandlers {
+    /// Handlers that there are, with their keys.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &DagStep)> {
+        let Self { init, success, failure, abort, wait, exit } = self;
+        let all = [
+            ("init", init),
+            ("success", success),
+            ("failure", failure),
+            ("abort", abort),
+            ("wait", wait),
+            ("exit", exit),
+        ];
+        all.into_iter().filter_map(|(key, step)| Some((key, step.as_ref()?)))
+    }
+}
+
 /// Items that a DAG is called for: a variable that holds them, a list, or a list with a bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -176,7 +328,7 @@ pub enum DagParallel {
 #[serde(deny_unknown_fields)]
 pub struct BoundedParallel {
     /// Items, or the variable that holds them.
-    pub items: Value,
+    pub items: DagItems,
     /// Calls at a time. Default: 10.
     #[schemars(range(min = 1, max = 1000))]
     pub max_concurrent: Option<u64>,
@@ -220,7 +372,7 @@ pub struct DagContainerSpec {
     #[schemars(length(min = 1))]
     pub exec: Option<String>,
     /// When the image is fetched. Default: `missing`.
-    pub pull_policy: Option<PullPolicy>,
+    pub pull_policy: Option<DagPull>,
     /// Environment.
     pub env: Option<DagEnv>,
     /// Folders of the host, as `HOST:CONTAINER` with `:ro` or `:rw` behind.
@@ -263,6 +415,19 @@ pub enum PullPolicy {
     Never,
     /// When it is missing.
     Missing,
+    /// Before each start, and the one that is there if that fails.
+    Fallback,
+}
+
+/// When an image of a DAG is fetched, or whether it is fetched before each start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagPull {
+    /// True: before each start; false: never.
+    Each(bool),
+    /// By name.
+    When(PullPolicy),
 }
 
 /// Program that keeps a container running.
@@ -285,29 +450,4 @@ pub enum ContainerWaitFor {
     Running,
     /// The container's health check succeeds.
     Healthy,
-}
-
-pub(super) fn check_container(
-    container: &DagContainer,
-    at: &ManifestPath,
-    problems: &mut ProblemList<'_>,
-) {
-    let DagContainer::Spec(spec) = container else { return };
-    if spec.image.is_some() == spec.exec.is_some() {
-        problems.add(at, "needs exactly one of `image` and `exec`");
-    }
-    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
-        let parts: Vec<_> = volume.split(':').collect();
-        let mode = matches!(parts[..], [_, _] | [_, _, "ro" | "rw"]);
-        if !mode || parts.iter().any(|part| part.is_empty()) {
-            let message = "is not `HOST:CONTAINER` with `:ro` or `:rw` behind, if at all";
-            problems.add(&at.join("volumes").join(index), message);
-        }
-    }
-    if let Some(pattern) = &spec.log_pattern {
-        check_regex(pattern, &at.join("log_pattern"), problems);
-    }
-    if spec.startup == Some(ContainerStartup::Command) && spec.command.is_none() {
-        problems.add(&at.join("startup"), "the key `command` is missing");
-    }
 }

@@ -1,7 +1,7 @@
 //! Values of a DAG and its steps that may be written in several ways: texts, environments, conditions,
 //! attempts and repetitions.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,13 +47,24 @@ pub enum DagScalar {
     Truth(bool),
 }
 
+impl fmt::Display for DagScalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Integer(number) => number.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::Truth(truth) => truth.fmt(f),
+        }
+    }
+}
+
 /// Environment: a mapping, or a list of `NAME=value` or mappings, whose order counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
 pub enum DagEnv {
-    /// By name.
-    Map(BTreeMap<String, Option<DagScalar>>),
+    /// By name, in order.
+    Map(JsonObject),
     /// In order.
     List(Vec<DagEnvItem>),
 }
@@ -64,9 +75,39 @@ pub enum DagEnv {
 #[schemars(inline)]
 pub enum DagEnvItem {
     /// `NAME=value`.
-    Pair(#[schemars(regex(pattern = "^[^=]+="))] String),
-    /// By name.
-    Map(BTreeMap<String, Option<DagScalar>>),
+    Pair(String),
+    /// By name, in order.
+    Map(JsonObject),
+}
+
+impl DagEnv {
+    /// Names with their values in order; a value that is not a text is as JSON has it.
+    pub fn pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
+        let mut pairs = Vec::new();
+        match self {
+            Self::Map(map) => pairs.extend(map.iter().map(named)),
+            Self::List(items) => {
+                for item in items {
+                    match item {
+                        DagEnvItem::Pair(pair) => {
+                            pairs.extend(pair.split_once('=').map(|(name, it)| (name, it.into())));
+                        }
+                        DagEnvItem::Map(map) => pairs.extend(map.iter().map(named)),
+                    }
+                }
+            }
+        }
+        pairs
+    }
+}
+
+fn named<'v>((name, value): (&'v String, &'v Value)) -> (&'v str, Cow<'v, str>) {
+    let text = match value {
+        Value::String(text) => text.into(),
+        Value::Null => "".into(),
+        other => other.to_string().into(),
+    };
+    (name, text)
 }
 
 /// Labels: a text with commas, a list, or a mapping.
@@ -77,44 +118,31 @@ pub enum DagLabels {
     /// With commas.
     Text(String),
     /// In order.
-    List(Vec<String>),
+    List(Vec<DagLabel>),
     /// By name.
     Map(BTreeMap<String, DagScalar>),
 }
 
-/// Parameters: a text, a list of names with values or of typed ones, or a mapping.
+/// Label of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
-pub enum DagParams {
-    /// Positional, with spaces between.
+pub enum DagLabel {
+    /// A word, or `NAME=value`.
     Text(String),
-    /// In order.
-    List(Vec<DagParam>),
-    /// By name, or a JSON Schema.
-    Map(JsonObject),
+    /// By name.
+    Map(BTreeMap<String, DagScalar>),
 }
 
-/// Parameter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A whole number, or a text with references that becomes one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
-pub enum DagParam {
-    /// Positional, or `NAME=value`.
-    Value(DagScalar),
-    /// By name, or typed with `name`, `type`, `required`, `default`.
-    Map(JsonObject),
-}
-
-/// Output: the variable that takes the standard output, or values by name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub enum DagOutput {
-    /// Variable.
-    Variable(#[schemars(regex(pattern = r"^\$?\{?[A-Za-z_][A-Za-z0-9_]*\}?$"))] String),
-    /// Values, literal or taken from a stream or a file.
-    Values(BTreeMap<String, Value>),
+pub enum DagCount {
+    /// Number.
+    Number(u64),
+    /// Digits, or a text with references.
+    Text(#[schemars(regex(pattern = r"^[0-9]{1,9}$|\$"))] String),
 }
 
 /// Exit status, or a list of them.
@@ -124,6 +152,8 @@ pub enum DagOutput {
 pub enum DagStatusCodes {
     /// One.
     One(#[schemars(range(min = 0, max = 255))] i64),
+    /// One, as a text.
+    Text(#[schemars(regex(pattern = "^[0-9]{1,3}$"))] String),
     /// Several.
     More(Vec<i64>),
 }
@@ -134,9 +164,7 @@ pub enum DagStatusCodes {
 #[schemars(inline)]
 pub enum DagPreconditions {
     /// Command whose status 0 is a yes.
-    Command(String),
-    /// One.
-    One(DagPrecondition),
+    Command(#[schemars(regex(pattern = r"\S"))] String),
     /// Several.
     More(Vec<DagPreconditionItem>),
 }
@@ -147,7 +175,7 @@ pub enum DagPreconditions {
 #[schemars(inline)]
 pub enum DagPreconditionItem {
     /// Command whose status 0 is a yes.
-    Command(String),
+    Command(#[schemars(regex(pattern = r"\S"))] String),
     /// Value, or a command in detail.
     Detail(DagPrecondition),
 }
@@ -156,10 +184,15 @@ pub enum DagPreconditionItem {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagPrecondition {
-    /// Value, or a command where nothing is expected.
-    pub condition: String,
-    /// Expected value; `re:` begins a regular expression.
-    pub expected: Option<DagScalar>,
+    /// Value, or a command where nothing is expected; not blank.
+    #[schemars(regex(pattern = r"\S"))]
+    pub condition: Option<String>,
+    /// Text whose references and command substitutions make the value, in place of `condition`; not blank.
+    #[schemars(regex(pattern = r"\S"))]
+    pub eval: Option<String>,
+    /// Expected line of the value, as it is written; `re:` begins a regular expression. Not blank.
+    #[schemars(regex(pattern = r"\S"))]
+    pub expected: Option<String>,
     /// True to turn it into its opposite.
     pub negate: Option<bool>,
 }
@@ -180,10 +213,9 @@ pub enum DagBackoff {
 #[serde(deny_unknown_fields)]
 pub struct StepRetryPolicy {
     /// Further attempts.
-    #[schemars(range(min = 0, max = 1_000_000))]
-    pub limit: u64,
+    pub limit: DagCount,
     /// Pause before the first of them in seconds.
-    pub interval_sec: u64,
+    pub interval_sec: DagCount,
     /// Growth of the pause.
     pub backoff: Option<DagBackoff>,
     /// Longest pause in seconds.
@@ -197,10 +229,9 @@ pub struct StepRetryPolicy {
 #[serde(deny_unknown_fields)]
 pub struct DagRetryPolicy {
     /// Further attempts.
-    #[schemars(range(min = 0, max = 1_000_000))]
-    pub limit: u64,
+    pub limit: DagCount,
     /// Pause before the first of them in seconds.
-    pub interval_sec: u64,
+    pub interval_sec: DagCount,
     /// Growth of the pause.
     pub backoff: Option<DagBackoff>,
     /// Longest pause in seconds.
@@ -257,13 +288,13 @@ pub struct RepeatPolicy {
     /// Exit statuses in place of a condition.
     pub exit_code: Option<DagStatusCodes>,
     /// Pause in seconds.
-    pub interval_sec: Option<u64>,
+    pub interval_sec: Option<DagCount>,
     /// Most runs.
-    pub limit: Option<u64>,
+    pub limit: Option<DagCount>,
     /// Growth of the pause.
     pub backoff: Option<DagBackoff>,
     /// Longest pause in seconds.
-    pub max_interval_sec: Option<u64>,
+    pub max_interval_sec: Option<DagCount>,
 }
 
 /// How a repetition ends.

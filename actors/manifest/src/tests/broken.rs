@@ -132,6 +132,223 @@ fn a_dag_is_refused_at_the_place_of_the_problem() {
 }
 
 #[test]
+fn a_dag_of_today_is_refused_at_the_place_of_the_problem() {
+    let texts = [
+        ("steps:\n  - {run: x, command: y}\n", "2:14 steps[0].command", "`run` stands for it"),
+        ("steps:\n  - {action: noop, type: noop}\n", "2:20 steps[0].type", "old notation"),
+        ("steps:\n  - {run: x, action: noop}\n", "2:14 steps[0].action", "excludes `run`"),
+        ("steps:\n  - {run: x, timeoutSec: 1}\n", "2:14 steps[0].timeoutSec", "`timeout_sec`"),
+        ("steps:\n  a: {run: x}\n", "2:3 steps", "are a list"),
+        ("steps:\n  - run: ' '\n", "2:10 steps[0].run", "not valid"),
+        ("steps:\n  - run: [' ']\n", "2:10 steps[0].run", "not blank"),
+        ("steps:\n  - run: [{a: b, c: d}]\n", "2:11 steps[0].run[0]", "in quotes"),
+        ("steps:\n  - run: [\"a\\nb\"]\n", "2:10 steps[0].run", "one line"),
+        ("steps:\n  - {run: x, with: {shel: sh}}\n", "2:21 steps[0].with.shel", "`shell`"),
+        ("steps:\n  - {run: x, with: {shell: direct}}\n", "2:28 steps[0].with.shell", ""),
+        ("steps:\n  - {run: x, with: {shell_args: [-c]}}\n", "2:20 steps[0].with", "needs `shell`"),
+        ("steps:\n  - action: http.reqest\n", "2:13 steps[0].action", "`http.request`"),
+        ("steps:\n  - action: git.worktree.move\n", "2:13 steps[0].action", "git.worktree."),
+        ("steps:\n  - action: 'a b'\n", "2:13 steps[0].action", "no action `a b`"),
+        ("steps:\n  - action: ssh.run\n", "2:13 steps[0].action", "`ssh` by `run`"),
+        ("steps:\n  - action: k8s.run\n", "2:13 steps[0].action", "not here"),
+        ("steps:\n  - action: redis.get\n", "2:13 steps[0].action", "not here"),
+        ("steps:\n  - action: duckdb@v1\n", "2:13 steps[0].action", "not here"),
+        (
+            "steps:\n  - {action: http.request, with: {method: GET}}\n",
+            "2:34 steps[0].with",
+            "`url` is missing",
+        ),
+        (
+            "steps:\n  - {action: log.write, with: {message: x, level: y}}\n",
+            "2:44 steps[0].with.level",
+            "not a key",
+        ),
+        (
+            "steps:\n  - {action: file.read, with: {path: x, max_bytes: many}}\n",
+            "2:52 steps[0].with.max_bytes",
+            "A whole number",
+        ),
+        (
+            "steps:\n  - {action: git.worktree.add, with: {branch: ''}}\n",
+            "2:47 steps[0].with.branch",
+            "not blank",
+        ),
+        (
+            "steps:\n  - {action: jq.filter, with: {filter: ., data: 1, input: x}}\n",
+            "2:31 steps[0].with",
+            "excludes `input`",
+        ),
+        ("steps: [{run: x}]\notel: {}\n", "2:1 otel", "not here"),
+        ("steps: [{run: x}]\nssh: {host: a}\n", "2:1 ssh", "not here"),
+        ("steps: [{run: x}]\nworker_selector: {gpu: true}\n", "2:1 worker_selector", "one host"),
+        ("type: build\nsteps: [{run: x}]\n", "1:7 type", "not here"),
+        (
+            "type: graph\nsteps:\n  - {id: r, action: router.route, with: {value: x, routes: {a: [z]}}}\n",
+            "3:64 steps[0].with.routes.a",
+            "no step `z`",
+        ),
+        (
+            "steps:\n  - {name: ' a ', run: x}\n  - {name: a, run: x}\n",
+            "3:12 steps[1].name",
+            "the same",
+        ),
+        (
+            "steps:\n  - {name: b, run: x}\n  - {id: b, run: x}\n",
+            "3:10 steps[1].id",
+            "another step is named",
+        ),
+        (
+            "steps: [{container: {image: a, env: [B]}, run: x}]\n",
+            "1:38 steps[0].container.env[0]",
+            "`B`",
+        ),
+        ("steps: [{id: ENV, run: x}]\n", "1:14 steps[0].id", "reserved"),
+        (
+            "steps:\n  - {id: a, run: x, depends: b}\n  - {id: b, run: x, depends: a}\n",
+            "2:21 steps[0].depends",
+            "in a cycle",
+        ),
+        ("steps: [{id: a, run: x, depends: ' a'}]\n", "1:34 steps[0].depends[0]", "no step ` a`"),
+        ("steps: [{run: x, outputs: null}]\n", "1:18 steps[0].outputs", "a list"),
+        ("steps: [{id: a, run: x, outputs: []}]\n", "1:34 steps[0].outputs", "an output"),
+        ("steps: [{run: x, outputs: [{name: a}]}]\n", "1:18 steps[0].outputs", "an `id`"),
+        (
+            "steps: [{id: a, run: x, outputs: [{name: b}, {name: b}]}]\n",
+            "1:53 steps[0].outputs[1].name",
+            "another output",
+        ),
+        (
+            "steps: [{id: a, run: x, outputs: [{name: b, type: yaml}]}]\n",
+            "1:51 steps[0].outputs[0].type",
+            "`json`",
+        ),
+        ("steps: [{run: x, output: {a: {from: file}}}]\n", "1:30 steps[0].output.a", "each other"),
+        ("steps: [{run: x, output: {a: {from: x}}}]\n", "1:30 steps[0].output.a", "neither"),
+        ("steps: [{run: x, stderr: {outputs: a}}]\n", "1:27 steps[0].stderr.outputs", "`stdout`"),
+        ("consts: {a: 1}\nsteps: [{run: x}]\n", "1:9 consts", "a list"),
+        ("consts: [{a: 1, b: 2}]\nsteps: [{run: x}]\n", "1:10 consts[0]", "exactly one"),
+        ("consts: [{1a: 1}]\nsteps: [{run: x}]\n", "1:11 consts[0].1a", "not a name"),
+        ("params: [{name: 1a, default: x}]\nsteps: [{run: x}]\n", "1:17 params[0].name", "`1a`"),
+        (
+            "params: [{name: a, type: integer, default: x}]\nsteps: [{run: x}]\n",
+            "1:44 params[0].default",
+            "`type`",
+        ),
+        ("params: [{name: a, tpye: integer}]\nsteps: [{run: x}]\n", "1:10 params[0]", "its keys"),
+        ("env: [A]\nsteps: [{run: x}]\n", "1:7 env[0]", "`A` is not `NAME=value`"),
+        ("env: {1A: x}\nsteps: [{run: x}]\n", "1:7 env.1A", "not a name"),
+        (
+            "secrets: [{name: DAG_X, ref: a}]\nsteps: [{run: x}]\n",
+            "1:18 secrets[0].name",
+            "`DAG_X`",
+        ),
+        ("secrets: [{name: X, key: a}]\nsteps: [{run: x}]\n", "1:11 secrets[0]", "`provider`"),
+        (
+            "steps: [{run: x, preconditions: [{condition: a, eval: b, expected: c}]}]\n",
+            "1:34 steps[0].preconditions[0]",
+            "excludes `eval`",
+        ),
+        ("preconditions: [{eval: a}]\nsteps: [{run: x}]\n", "1:17 preconditions[0]", "`expected`"),
+        ("preconditions: {condition: a}\nsteps: [{run: x}]\n", "1:16 preconditions", "a list"),
+        ("steps: [{run: x, parallel: [1]}]\n", "1:18 steps[0].parallel", "`action: dag.run`"),
+        ("steps: [{action: noop, parallel: [1]}]\n", "1:24 steps[0].parallel", "`action: dag.run`"),
+        (
+            "steps: [{action: dag.run, with: {dag: a}, parallel: [{a: [1]}]}]\n",
+            "1:54 steps[0].parallel[0]",
+            "an item",
+        ),
+        ("steps: [{action: human.task, with: {prompt: x}}]\n", "1:9 steps[0]", "explicit `id`"),
+        (
+            "steps: [{id: a, action: human.task, timeout_sec: 0, with: {prompt: x}}]\n",
+            "1:37 steps[0].timeout_sec",
+            "has no `timeout_sec`",
+        ),
+        (
+            "steps: [{id: a, action: human.task, with: {prompt: x, form: {type: list}}}]\n",
+            "1:68 steps[0].with.form.type",
+            "`object`",
+        ),
+        (
+            "steps: [{id: a, action: human.task, with: {prompt: x, form: {type: object, required: [b]}}}]\n",
+            "1:87 steps[0].with.form.required[0]",
+            "`b` is not a property",
+        ),
+        (
+            "steps: [{id: a, action: human.task, with: {prompt: x, form: {type: object, properties: {b: {type: list}}}}}]\n",
+            "1:99 steps[0].with.form.properties.b.type",
+            "`string`",
+        ),
+        (
+            "handler_on: {exit: {id: a, action: human.task, with: {prompt: x}}}\nsteps: [{run: x}]\n",
+            "1:36 handler_on.exit.action",
+            "a handler has no",
+        ),
+        (
+            "steps:\n  - foreach: {items: [1], steps: [{id: a, action: human.task, with: {prompt: x}}]}\n",
+            "2:51 steps[0].foreach.steps[0].action",
+            "`foreach` has no",
+        ),
+        (
+            "steps:\n  - {id: a, run: x}\n  - foreach: {items: [1], steps: [{id: a, run: x}]}\n",
+            "3:40 steps[1].foreach.steps[0].id",
+            "around `foreach`",
+        ),
+        (
+            "steps:\n  - {id: a, run: x}\n  - foreach: {items: [1], steps: [{run: x, depends: a}]}\n",
+            "3:53 steps[1].foreach.steps[0].depends[0]",
+            "no step `a`",
+        ),
+        (
+            "steps:\n  - foreach: {items: [1], as: key, steps: [{run: x}]}\n",
+            "2:31 steps[0].foreach.as",
+            "reserved",
+        ),
+        ("steps:\n  - foreach: {items: [1], steps: []}\n", "2:34 steps[0].foreach.steps", ""),
+        (
+            "steps:\n  - {run: x, foreach: {items: [1], steps: [{run: x}]}}\n",
+            "2:14 steps[0].foreach",
+            "excludes `run`",
+        ),
+        ("type: agent\ntasks: [{name: a, description: b}]\nsteps: [{run: x}]\n", "1:1 : ", "`llm`"),
+        ("type: agent\nllm: {}\nsteps: [{run: x}]\n", "1:1 tasks", "at least one"),
+        ("tasks: [{name: a, description: b}]\nsteps: [{run: x}]\n", "1:1 tasks", "`type: agent`"),
+        (
+            "type: agent\nllm: {}\ntasks: [{name: a, description: b}, {name: a, description: b}]\nsteps: [{run: x}]\n",
+            "3:43 tasks[1].name",
+            "another task",
+        ),
+        (
+            "type: agent\nllm: {}\ntasks: [{name: a, description: b}]\nsteps: [{run: x, depends: []}]\n",
+            "4:18 steps[0].depends",
+            "the agent chooses",
+        ),
+        (
+            "type: agent\nllm: {}\ntasks: [{name: a, description: b}]\nsteps: [{name: __agent__, run: x}]\n",
+            "4:16 steps[0].name",
+            "reserved",
+        ),
+        (
+            "actions: {a: {input_schema: {}, template: {run: x, action: noop}}}\nsteps: [{action: a}]\n",
+            "1:43 actions.a.template",
+            "exactly one",
+        ),
+        (
+            "actions: {noop: {input_schema: {}, template: {run: x}}}\nsteps: [{action: noop}]\n",
+            "1:11 actions.noop",
+            "there already",
+        ),
+        (
+            "schedule: {stop: {at: '2030-01-31T09:00:00Z'}}\nsteps: [{run: x}]\n",
+            "1:18 schedule.stop",
+            "a single time",
+        ),
+        ("defaults: {run: x}\nsteps: [{run: x}]\n", "1:12 defaults.run", "no default"),
+    ];
+    let texts = texts.map(|(text, place, words)| (text.to_owned(), place, words));
+    assert_judged(&misjudged(ManifestKind::Dag, texts));
+}
+
+#[test]
 fn an_agent_is_refused_at_the_place_of_the_problem() {
     let changes = [
         ("kind: Agent", "kind: Agnt", "2:7 kind", "expected `Agent`"),

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::{AGENT, WORKFLOW, told};
 use crate::{
     MAX_PROBLEMS, MAX_TEXT_BYTES, ManifestKind, agent::AgentManifest, check, dag::DagManifest,
+    read_dag,
 };
 
 #[test]
@@ -46,12 +47,85 @@ fn a_large_graph_is_walked() {
     assert!(told.len() == 1 && told[0].contains("in a cycle") && told[0].len() < 500, "{told:?}");
 }
 
-const SEEDS: [(ManifestKind, &str); 3] = [
+#[test]
+fn what_is_followed_is_followed_at_any_distance() {
+    let chain: String = (1..1_500)
+        .map(|n| format!("- {{id: s{n}, run: '${{steps.s0.outputs.o}}', depends: s{}}}\n", n - 1))
+        .collect();
+    let text = format!("steps:\n- {{id: s0, run: x, outputs: [{{name: o}}]}}\n{chain}");
+    let notices = |text: &str| read_dag(text, None).expect("valid").notices;
+    assert_eq!(notices(&text), []);
+    let cut = notices(&text.replace(", depends: s699}", "}"));
+    assert_eq!((cut.len(), &*cut[0].told.path), (100, "steps[700].run"));
+}
+
+/// Texts as large as can be are judged in a time that grows as they do: each takes seconds if it does not.
+#[test]
+fn what_is_large_is_judged_in_linear_time() {
+    let many = |count: usize, step: &dyn Fn(usize) -> String| -> String {
+        (0..count).map(step).collect::<Vec<_>>().concat()
+    };
+    let deep = |depth: usize| {
+        let open = "{foreach: {items: [1], steps: [".repeat(depth);
+        format!("steps: [{open}{{run: x}}{}]\n", "]}}".repeat(depth))
+    };
+    let started = std::time::Instant::now();
+    for (text, is_valid) in [
+        (format!("steps:\n{}", many(10_000, &|_| "- x\n".to_owned())), true),
+        (format!("steps:\n{}", many(10_000, &|_| "- run: x\n".to_owned())), false),
+        (format!("steps:\n{}", many(3_500, &|n| format!("- {{id: s{n}, run: x}}\n"))), true),
+        (
+            format!(
+                "steps:\n{}",
+                many(3_000, &|n| format!("- {{id: s{n}, run: x, depends: none}}\n"))
+            ),
+            false,
+        ),
+        (
+            format!(
+                "steps:\n- {{id: s0, run: x}}\n{}",
+                many(2_500, &|n| format!(
+                    "- {{id: s{}, run: '${{steps.s0.outputs.a}}', depends: s{n}}}\n",
+                    n + 1
+                ))
+            ),
+            true,
+        ),
+        (
+            format!(
+                "steps:\n{}",
+                many(1_200, &|n| format!(
+                    "- {{id: s{n}, foreach: {{items: [1], steps: [{{id: b{n}, run: x}}]}}}}\n"
+                ))
+            ),
+            true,
+        ),
+        (format!("steps:\n- run: '{}'\n", "${params.a".repeat(25_000)), true),
+        (format!("steps:\n- run: '{}'\n", "${consts.a}".repeat(20_000)), true),
+        (format!("params: '{}'\nsteps: [{{run: x}}]\n", "a=1 ".repeat(60_000)), true),
+        (format!("steps: [{{action: {}}}]\n", "a.".repeat(100_000)), false),
+        (format!("steps:\n{}", many(4_000, &|n| format!("- {{action: a{n} b}}\n"))), false),
+        (deep(12), true),
+        (deep(30), false),
+    ] {
+        let told = told(ManifestKind::Dag, &text);
+        assert_eq!(told.is_empty(), is_valid, "{text:.200}: {told:#?}");
+        assert!(told.len() <= MAX_PROBLEMS);
+    }
+    let took = started.elapsed();
+    assert!(took.as_secs() < 20, "{took:?}");
+}
+
+const SEEDS: [(ManifestKind, &str); 4] = [
     (ManifestKind::Agent, AGENT),
     (ManifestKind::Workflow, WORKFLOW),
     (
         ManifestKind::Dag,
         "type: graph\nsteps:\n  - {name: a, command: x}\n  - name: b\n    depends: [a]\n    script: |\n      y\n",
+    ),
+    (
+        ManifestKind::Dag,
+        "consts: [{a: 1}]\nsteps:\n  - {id: a, run: 'x ${consts.a}', outputs: [{name: o}]}\n  - foreach:\n      items: [1]\n      steps:\n        - {action: log.write, with: {message: '${steps.a.outputs.o}'}}\n    depends: a\n",
     ),
 ];
 
@@ -61,7 +135,7 @@ proptest! {
     /// A valid text with pieces cut, doubled or replaced: each problem has a place in the text.
     #[test]
     fn every_problem_has_a_place(
-        seed in 0..3usize,
+        seed in 0..4usize,
         edits in prop::collection::vec((any::<prop::sample::Index>(), 0..12usize, "[-a-z0-9:,{}\\[\\]&*|>'\"#%@!\n \u{e4}]{0,6}"), 1..6),
     ) {
         let (kind, text) = SEEDS[seed];
@@ -85,10 +159,10 @@ proptest! {
     /// What the schema takes its type takes: only rules may refuse it.
     #[test]
     fn the_schema_says_what_the_types_take(
-        key in prop::sample::select(vec!["params", "env", "labels", "schedule", "container", "preconditions", "steps", "depends", "continue_on", "parallel", "output", "routes", "value"]),
+        key in prop::sample::select(vec!["params", "env", "labels", "schedule", "container", "preconditions", "steps", "depends", "continue_on", "parallel", "output", "outputs", "routes", "value", "run", "action", "with", "foreach", "consts", "stdout", "retry_policy", "secrets", "llm", "defaults", "tasks"]),
         value in prop::sample::select(vec!["x", "1", "1.5", "true", "null", "[]", "{}", "[1]", "[x]", "[[x]]", "{a: 1}", "{a: null}", "[{a: 1}]", "'a=b'", "{a: [x]}", "5.0"]),
     ) {
-        for text in [format!("{key}: {value}\nsteps: [x]\n"), format!("steps: [{{command: x, {key}: {value}}}]\n")] {
+        for text in [format!("{key}: {value}\nsteps: [x]\n"), format!("steps: [{{command: x, {key}: {value}}}]\n"), format!("steps: [{{run: x, {key}: {value}}}]\n")] {
             let problems = check(ManifestKind::Dag, &text);
             // The message of a type that does not fit is serde's.
             let foreign = problems.iter().find(|p| p.path.is_empty() && p.message.contains("data did not match"));

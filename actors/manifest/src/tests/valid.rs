@@ -1,7 +1,11 @@
 use serde_json::Value;
 
 use super::{AGENT, WORKFLOW, valid};
-use crate::{ManifestKind, read_agent, schema};
+use crate::{
+    ManifestKind,
+    dag::{DagManifest, DagType, NoticeClass},
+    read_agent, read_dag, schema,
+};
 
 const FULL_AGENT: &str = "\
 apiVersion: 100monkeys.ai/v1
@@ -122,6 +126,18 @@ const DAGS: [&str; 8] = [
     "labels: {team: core}\nhist_retention_days: 7\nretry_policy: {limit: 1, interval_sec: 60}\nsteps:\n  - {exec: {command: ls, args: [-l, 3]}, signal_on_stop: SIGINT, stdout: a, stderr: b}\n",
 ];
 
+const DAGS_OF_TODAY: [&str; 9] = [
+    "steps:\n  - {id: a, run: make, outputs: [{name: image}, {name: meta, type: json}]}\n  - {id: b, depends: [a], run: ['echo ${steps.a.outputs.image}', 'a: b', {c: d}, 5]}\n",
+    "consts:\n  - service: api\n  - url: 'https://x/${consts.service}'\nparams:\n  - {name: env, type: string, enum: [a, b], default: a, required: true}\n  - {name: day, eval: $(date)}\n  - PLAIN=1\n  - {OTHER: 2}\nsteps:\n  - run: |\n      echo ${consts.url}\n      echo ${params.env}\n    with: {shell: [bash, -e], shell_args: [-c], shell_packages: [jq]}\n",
+    "steps:\n  - {id: ask, action: human.task, with: {prompt: 'Now?', form: {type: object, properties: {why: {type: string, pattern: ^a}, n: {enum: [1, 2]}}, required: [why], additionalProperties: true}}}\n  - {depends: ask, run: 'echo ${steps.ask.outputs.why}'}\n",
+    "steps:\n  - id: all\n    foreach:\n      items: ['a', {b: 1}]\n      as: one\n      key: '${foreach.one}'\n      max_concurrent: 2\n      steps:\n        - {id: first, run: 'x ${foreach.one.b}', outputs: [{name: o}]}\n        - {depends: first, run: 'y ${steps.first.outputs.o} ${foreach.index}'}\n      collect: {o: '${steps.first.outputs.o}'}\n    output: ALL\n  - {action: dag.run, with: {dag: child, params: {a: '${ITEM.a}'}}, parallel: {items: [{a: 1}], max_concurrent: 3}}\n---\nname: child\nsteps: [{run: x}]\n",
+    "type: agent\nllm: {provider: a, model: [{provider: a, name: b}], max_context_tokens: 0}\ntasks: [{name: a, description: b}]\nsteps:\n  - {id: a, run: x, outputs: [{name: o}]}\n  - {name: b, run: 'echo ${steps.a.outputs.o}'}\n",
+    "harnesses: {mine: {binary: x, prompt_mode: flag, prompt_flag: --p}, codex: null}\nharness: {provider: mine, fallback: [{provider: codex}]}\nactions:\n  team.greet: {input_schema: {type: object}, template: {run: 'echo {{ .input.name }}'}}\nsteps:\n  - {action: harness.run, with: {prompt: x, yolo: true}}\n  - {action: team.greet, with: {name: y}}\n  - {action: fs.read, with: {path: x}}\n",
+    "schedule: [{expression: '0 1 * * *', kind: cron}, {at: '2030-01-31T09:00:00Z', profile: p}]\nsecrets: [{name: A, ref: a/b}, {name: B, provider: env, key: C, options: {x: y}}]\ntools: ['jqlang/jq@jq-1.7.1']\nresources: {limits: {cpu: 500m, memory: 512Mi}}\nlabels: [a, {b: 1}]\nworker_selector: local\nsteps:\n  - {run: x, retry_policy: {limit: '${params.n}', interval_sec: 5}, stdout: {artifact: a, outputs: {fields: {b: {decode: json, select: .b}, c: 1}}}, stderr: {artifact: e}}\n  - {run: x, output: {v: {from: file, path: a, decode: yaml, select: .x}, w: {value: [1]}, l: {k: 1}}, preconditions: [{eval: $(x), expected: 're:^y'}, test -f z]}\n",
+    "type: graph\nsteps:\n  - {id: ' route ', action: router.route, with: {value: '${params.x}', routes: {'re:^a': [b]}}}\n  - {id: b, run: x, depends: null, dependencies: ['scripts/**']}\n  - {name: '42', depends: [], run: y}\n  - {run: z, depends: [42], container: {image: a, pull_policy: true}}\n",
+    "defaults: {retry_policy: {limit: 1, interval_sec: 1}, env: {A: 1}}\nhandler_on: {failure: {action: mail.send, with: {to: [a], subject: s, message: ''}}}\nsteps:\n  - {action: state.set, with: {key: a, value: null, create_only: '${params.once}'}}\n  - {action: noop}\n",
+];
+
 #[test]
 fn valid_manifests_are_accepted() {
     valid(ManifestKind::Agent, AGENT);
@@ -130,6 +146,7 @@ fn valid_manifests_are_accepted() {
     valid(ManifestKind::Workflow, WORKFLOW);
     valid(ManifestKind::Workflow, FULL_WORKFLOW);
     DAGS.iter().for_each(|text| valid(ManifestKind::Dag, text));
+    DAGS_OF_TODAY.iter().for_each(|text| valid(ManifestKind::Dag, text));
 }
 
 #[test]
@@ -145,6 +162,105 @@ fn an_agent_is_read_with_the_tools_that_there_are() {
     assert!(told[0].contains("spec.tools[0]: there is no tool `fs.read`: did you mean `fs.raed`"));
     let broken = read_agent("a: 1", &tools).expect_err("broken").len();
     assert_eq!(broken, crate::check(ManifestKind::Agent, "a: 1").len());
+}
+
+#[test]
+fn a_dag_is_read_with_the_tools_that_there_are() {
+    let text = DAGS_OF_TODAY[5];
+    let read = read_dag(text, Some(&["fs_read"])).expect("a dot is as good as an underscore");
+    assert_eq!(read.documents[0].order(), DagType::Graph);
+    let refused = read_dag(text, Some(&["fs.write"])).expect_err("it is not there");
+    assert!(refused[0].message.contains("no action `fs.read`"), "{refused:?}");
+    let order = |text: &str| read_dag(text, None).expect("valid").documents[0].order();
+    assert_eq!(order("steps: [a, b]\n"), DagType::Chain);
+    assert_eq!(order("steps: [a, {run: b}]\n"), DagType::Graph);
+    let again = serde_json::to_value(&read.documents).expect("writes");
+    let again: Vec<DagManifest> = serde_json::from_value(again).expect("reads");
+    assert_eq!(again, read.documents);
+}
+
+/// Each text has one notice, at the place and with the words that stand behind it.
+#[test]
+fn references_without_a_value_are_noticed() {
+    use NoticeClass::{Defect, Runtime};
+    for text in DAGS_OF_TODAY {
+        let notices = read_dag(text, None).expect(text).notices;
+        assert!(notices.iter().all(|notice| notice.class == Runtime), "{text}: {notices:#?}");
+    }
+    for (text, class, place, words) in [
+        ("steps: [{run: 'echo ${consts.a}'}]", Defect, "steps[0].run", "${consts.a}"),
+        (
+            "consts: [{a: '${consts.b}'}, {b: 1}]\nsteps: [{run: x}]",
+            Defect,
+            "consts[0].a",
+            "before",
+        ),
+        ("consts: [{a: '${env.B}'}]\nsteps: [{run: x}]", Defect, "consts[0].a", "constants"),
+        ("steps: [{run: '${params.a}'}]", Runtime, "steps[0].run", "no such parameter"),
+        (
+            "params: [{name: a, type: string}]\nsteps: [{run: '${params.a}'}]",
+            Runtime,
+            "steps[0].run",
+            "caller",
+        ),
+        (
+            "params: [{name: a, eval: '${params.b}'}]\nsteps: [{run: x}]",
+            Runtime,
+            "params[0].eval",
+            "b}",
+        ),
+        ("steps: [{run: '${params}'}]", Runtime, "steps[0].run", "no parameters"),
+        ("env: ['A=${env.A}']\nsteps: [{run: x}]", Runtime, "env[0]", "before this place"),
+        ("steps: [{env: {A: '${env.B}', B: 1}, run: '${env.A}'}]", Runtime, "steps[0].env.A", "B}"),
+        ("steps: [{run: '${steps.a.outputs.b}'}]", Defect, "steps[0].run", "no step"),
+        ("env: {A: '${steps.a.outputs.b}'}\nsteps: [{run: x}]", Defect, "env.A", "not known here"),
+        (
+            "handler_on: {exit: {run: '${steps.a.outputs.b}'}}\nsteps: [x]",
+            Defect,
+            "handler_on.exit.run",
+            "not known here",
+        ),
+        ("steps: [{id: a, run: '${steps.a.outputs.b}'}]", Defect, "steps[0].run", "its own"),
+        (
+            "steps: [{id: a, run: x}, {depends: a, run: '${steps.a.outputs.b}'}]",
+            Defect,
+            "steps[1].run",
+            "declares no",
+        ),
+        (
+            "steps: [{id: a, run: x, outputs: [{name: b}]}, {run: '${steps.a.outputs.b}'}]",
+            Defect,
+            "steps[1].run",
+            "`depends`",
+        ),
+        ("steps: [{run: '${foreach.item}'}]", Defect, "steps[0].run", "no `foreach`"),
+        (
+            "steps: [{foreach: {items: [1], as: a, steps: [{run: '${foreach.b}'}]}}]",
+            Defect,
+            "steps[0].foreach.steps[0].run",
+            "this name",
+        ),
+        ("steps: [{run: '${context.run.name}'}]", Defect, "steps[0].run", "no such field"),
+        ("steps: [{run: '${run.id}'}]", Runtime, "steps[0].run", "the run gives it"),
+        ("steps: [{id: a, with: {b: c}}]", Defect, "steps[0]", "does nothing"),
+        (
+            "steps: [{action: template.render, with: {template: '${consts.a}', output: '${consts.b}'}}]",
+            Defect,
+            "steps[0].with.output",
+            "b}",
+        ),
+        (
+            "steps: [{run: '\\${consts.a} ${consts.a.b} $consts.a ${A} ${ITEM} ${b.output} ${consts.c}'}]",
+            Defect,
+            "steps[0].run",
+            "${consts.c}",
+        ),
+    ] {
+        let notices = read_dag(text, None).expect(text).notices;
+        let [notice] = notices.as_slice() else { panic!("{text}: {notices:#?}") };
+        assert_eq!((notice.class, &*notice.told.path), (class, place), "{text}");
+        assert!(notice.told.message.contains(words), "{text}: {notice:?}");
+    }
 }
 
 #[test]
@@ -173,6 +289,8 @@ fn every_key_is_described() {
         }
     }
     for kind in ManifestKind::ALL {
+        let bytes = schema(kind).to_string().len();
+        assert!(bytes < 64 * 1024, "{kind:?}: {bytes} bytes");
         let mut missing = Vec::new();
         walk(schema(kind), "", &mut missing);
         assert!(missing.is_empty(), "{missing:#?}");
