@@ -1,6 +1,8 @@
 //! Manifests: valid ones are accepted, broken ones are told at the right place, and no text is dear.
 
 mod broken;
+mod cases;
+mod corpus;
 mod hostile;
 mod valid;
 
