@@ -21,7 +21,7 @@ mod yaml;
 
 pub use check::{DagFile, ManifestKind, check, parse_agent, read_agent, read_dag, schema};
 pub use problems::MAX_PROBLEMS;
-pub use yaml::MAX_TEXT_BYTES;
+pub use yaml::{MAX_TEXT_BYTES, read_yaml};
 
 #[cfg(test)]
 mod tests;

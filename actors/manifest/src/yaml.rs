@@ -107,6 +107,21 @@ impl YamlNode {
     }
 }
 
+/// Value of a text with one document.
+///
+/// # Errors
+/// Place and reason, where it is not YAML or beyond its budget.
+pub fn read_yaml(text: &str) -> Result<Value, String> {
+    match read(text) {
+        Ok(documents) => match &documents[..] {
+            [] => Ok(Value::Null),
+            [document] => Ok(document.to_value()),
+            _ => Err("the text holds several documents".to_owned()),
+        },
+        Err((at, reason)) => Err(format!("line {}, column {}: {reason}", at.line, at.column)),
+    }
+}
+
 /// Reads the documents of a text.
 ///
 /// # Errors
