@@ -46,7 +46,7 @@ const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 43] = [
+const RULES: [Rule; 44] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -146,6 +146,7 @@ const RULES: [Rule; 43] = [
         house: &[KERNEL, PORTS, STORE, RUNTIME, TESTKIT],
         others: None,
     },
+    Rule { name: "hivekeep-plan", house: &[RUNTIME, MANIFEST], others: None },
     Rule {
         name: "hivekeep-agent",
         house: &[KERNEL, PORTS, STORE, RUNTIME, MANIFEST, MANIFEST_REGISTRY, TESTKIT],
