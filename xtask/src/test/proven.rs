@@ -35,6 +35,7 @@ const INPUTS: [(&str, &[&str]); 6] = [
             "actors/fs",
             "actors/store",
             "actors/vault",
+            "actors/workflow/plan",
             "actors/workspace/git",
             "actors/workspace/link",
             "actors/workspace/machine/Cargo.toml",
