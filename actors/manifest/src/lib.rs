@@ -12,6 +12,7 @@
 pub mod agent;
 mod check;
 pub mod common;
+pub mod consensus;
 pub mod dag;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

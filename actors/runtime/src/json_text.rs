@@ -31,6 +31,14 @@ pub fn from_str<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     from_slice(json.as_bytes())
 }
 
+/// A text without the code fence around it.
+pub fn without_fence(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    // The first line has the language.
+    inner.and_then(|inner| inner.split_once('\n')).map_or(text, |(_, body)| body.trim())
+}
+
 /// Reads the body of a request. One that is not the value as it stands is read once more, with integers in
 /// place of numbers without a fraction, `5.0`, and without its members that are null.
 ///

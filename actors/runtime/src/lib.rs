@@ -18,6 +18,8 @@ pub mod collection;
 mod daemon;
 pub mod documents;
 pub mod egress;
+#[cfg(feature = "expression")]
+pub mod expression;
 mod family;
 pub mod host_process;
 #[cfg(feature = "http")]
@@ -30,6 +32,8 @@ pub mod log;
 pub mod runs;
 pub mod saga;
 pub mod schema_kinds;
+#[cfg(feature = "template")]
+pub mod template;
 mod tool_client;
 mod waiters;
 #[cfg(feature = "search")]

@@ -14,7 +14,11 @@ use hivekeep_ports::{
     ChildTool, OutboundRequest, OutboundRequests, Places, SESSION_PLACE, TaskAssignment,
     TaskOutcome, TaskResult, Tasks, own_workspace_name,
 };
-use hivekeep_runtime::{OnBehalfOf, log::LogError};
+use hivekeep_runtime::{
+    OnBehalfOf,
+    log::LogError,
+    template::{self, TemplateHelpers, TemplateValue},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -29,7 +33,6 @@ use super::{
     relatives::{self, DAEMON},
     repeated,
     state::{Conclusion, ExecutionBegun, ExecutionEnd, ExecutionState, Record},
-    template::{self, TemplateValue},
 };
 use crate::{codes, mail, programs::quoted};
 
@@ -428,8 +431,8 @@ fn rendered(template: &str, state: &ExecutionState, handed: &Handed) -> Result<S
         ("intent", plan.intent.as_deref().unwrap_or_default()),
         ("input", &input),
     ];
-    let values = values.map(|(name, text)| TemplateValue::text(name, text)).to_vec();
-    template::render(template, values).map_err(|why| {
+    let values = values.map(|(name, text)| TemplateValue::text(name, text));
+    template::render(template, TemplateHelpers::None, &values).map_err(|why| {
         let message = format!("a template of what is handed on is not usable: {why}");
         ToolError::new(Layer::Actor, codes::AGENT_PROMPT_INVALID, message)
             .next("mend the template, and deploy the agent with a higher version")

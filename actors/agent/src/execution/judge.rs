@@ -10,6 +10,7 @@ use chrono::Utc;
 use hivekeep_kernel::{ExecutionId, Layer, ToolError};
 use hivekeep_manifest::common::JsonObject;
 use hivekeep_runtime::{
+    json_text,
     log::{Decision, LogError},
     runs::{RunCaller, WeakRuns},
     saga::{SagaState, SagaView},
@@ -22,7 +23,7 @@ use super::{
     judging::{AskedJudge, JudgeOpinion, JudgedSubject, JudgingRecord, VerdictKey},
     plan::{ExecutionPlan, JudgePlan, checked_input},
     state::{ExecutionBegun, ExecutionEnd, ExecutionState, Record},
-    validation::{self, JudgeCheck, judged_by, without_fence},
+    validation::{self, JudgeCheck, judged_by},
 };
 use crate::codes;
 
@@ -193,7 +194,7 @@ fn answer(output: &str) -> Result<JudgeOpinion, ToolError> {
         ToolError::new(Layer::Actor, codes::JUDGE_ANSWER_INVALID, message)
             .next("have the judge answer with an object of `score`, `confidence` and `reasoning`")
     };
-    let object = serde_json::from_str::<JsonObject>(without_fence(output));
+    let object = serde_json::from_str::<JsonObject>(json_text::without_fence(output));
     let read = object.and_then(|object| serde_json::from_value(Value::Object(object)));
     let JudgeAnswer { score, confidence, mut reasoning, signals, metadata } =
         read.map_err(|error| invalid(error.to_string()))?;

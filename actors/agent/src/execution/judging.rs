@@ -11,13 +11,15 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ExecutionId, Layer, ToolError};
-use hivekeep_manifest::agent::Validator;
+use hivekeep_manifest::{
+    agent::Validator,
+    consensus::{ConsensusRule, JudgeScore, consensus},
+};
 
 pub(crate) use super::verdicts::{
     JudgeOpinion, JudgedSubject, JudgingRecord, ValidationVerdict, VerdictKey,
 };
 use super::{
-    consensus::{JudgeScore, consensus},
     forks::TurnPlace,
     program_end::ProgramEnd,
     state::{CallEnd, CallKey, Conclusion, ExecutionEnd, ExecutionState, Iteration},
@@ -220,7 +222,7 @@ impl ExecutionState {
                 let (score, confidence) = match (by, scores.first()) {
                     _ if unavailable => (0.0, 0.0),
                     (None, Some(only)) => (only.score, only.confidence),
-                    (by, _) => consensus(by?, &scores, min_score, required),
+                    (by, _) => consensus(&ConsensusRule::new(by?, min_score, required), &scores),
                 };
                 (score, confidence, reasons)
             }

@@ -22,7 +22,10 @@ use hivekeep_manifest::{
     common::{JsonObject, TimeSpan},
 };
 use hivekeep_ports::ChildTool;
-use hivekeep_runtime::json_schema::{ValidationError, validator};
+use hivekeep_runtime::{
+    json_schema::{ValidationError, validator},
+    template::{self, TemplateHelpers, TemplateValue},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -31,7 +34,6 @@ use after::AfterPlan;
 use super::{
     account::BudgetAmounts,
     acp,
-    template::{self, TemplateValue},
     validation::{self, ValidationPlan},
 };
 use crate::{codes, options::Options, programs::ProgramPlan};
@@ -277,16 +279,16 @@ impl ExecutionPlan {
                 let agent = json!({
                     "name": self.agent, "version": self.version, "description": self.description,
                 });
-                let values = vec![
+                let values = [
                     text("instruction", &self.instruction),
                     text("intent", intent),
-                    TemplateValue { name: "input", value, text: input },
+                    TemplateValue::shown("input", value, input),
                     text("context", &context),
                     text("iteration_number", &iteration.to_string()),
                     text("previous_error", failed.unwrap_or_default()),
-                    TemplateValue { name: "agent", value: agent, text: self.agent.clone() },
+                    TemplateValue::shown("agent", agent, self.agent.as_str()),
                 ];
-                template::render(template, values)
+                template::render(template, TemplateHelpers::None, &values)
             }
         };
         let names_it = |template: &String| template::names(template, "previous_error");

@@ -6,7 +6,7 @@ use hivekeep_manifest::{
     agent::{AgentExecution, Consensus, OutputStream, ToolValidator, Validation, Validator},
     common::JsonObject,
 };
-use hivekeep_runtime::json_schema;
+use hivekeep_runtime::{json_schema, json_text};
 use regex::RegexBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -277,16 +277,8 @@ pub(super) fn ran_command(tool: &str, result: &Value, with_stderr: bool) -> Opti
     Some(RanCommand { exit_code, stderr: stderr.map(str::to_owned) })
 }
 
-/// A text without the code fence around it.
-pub(super) fn without_fence(text: &str) -> &str {
-    let text = text.trim();
-    let inner = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
-    // The first line has the language.
-    inner.and_then(|inner| inner.split_once('\n')).map_or(text, |(_, body)| body.trim())
-}
-
 fn fits(schema: &JsonObject, output: &str) -> Result<(), Vec<String>> {
-    let value: Value = serde_json::from_str(without_fence(output))
+    let value: Value = serde_json::from_str(json_text::without_fence(output))
         .map_err(|error| vec![format!("the output is not JSON: {error}")])?;
     let schema = json_schema::validator(&Value::Object(schema.clone())).map_err(|why| vec![why])?;
     let told = |error: json_schema::ValidationError<'_>| {

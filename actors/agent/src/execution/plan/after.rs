@@ -6,11 +6,11 @@ use hivekeep_manifest::{
     agent::{AgentSpec, DeliveryCondition, DeliveryDestination, Transform},
     common::{AttemptLimit, HttpMethod, JsonObject, Labels, OutputHandler, TimeSpan},
 };
+use hivekeep_runtime::template::{self, TemplateHelpers, TemplateValue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AgentMachinePlan, JudgePlan, MachineHost, RefusedFields, template};
-use crate::execution::template::TemplateValue;
+use super::{AgentMachinePlan, JudgePlan, MachineHost, RefusedFields};
 
 /// Attempts at a receiver that does not answer, where the manifest names no number.
 const ATTEMPTS: u64 = 3;
@@ -147,7 +147,7 @@ impl AfterPlan {
         }
         for job in &jobs {
             for (part, text) in job.templates() {
-                if let Err(why) = template::render(text, examples()) {
+                if let Err(why) = template::render(text, TemplateHelpers::None, &examples()) {
                     refused.add(true, &format!("{}.{part}", job.field), why);
                 }
             }
@@ -215,8 +215,8 @@ fn texts<'v>(value: &'v Value, all: &mut Vec<&'v str>) {
     }
 }
 
-fn examples() -> Vec<TemplateValue> {
-    NAMES.iter().map(|name| TemplateValue::text(name, "x")).collect()
+fn examples() -> Vec<TemplateValue<'static>> {
+    NAMES.iter().map(|name| TemplateValue::text(*name, "x")).collect()
 }
 
 fn secs(span: Option<&TimeSpan>) -> Option<u64> {

@@ -1,29 +1,45 @@
 //! Consensus of judges: several scores become one, by formulas without state.
 
-use hivekeep_manifest::agent::Consensus;
+use crate::agent::Consensus;
 
 /// Largest variance of numbers between 0 and 1.
 const MOST_VARIANCE: f64 = 0.25;
-/// Parts that agreement and the judges' own confidence have in the confidence of a consensus.
-const AGREEMENT: f64 = 0.7;
-const OWN_CONFIDENCE: f64 = 0.3;
 
 /// Score of a judge.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct JudgeScore {
-    pub(super) score: f64,
-    pub(super) confidence: f64,
-    pub(super) weight: f64,
+pub struct JudgeScore {
+    /// Score from 0 to 1.
+    pub score: f64,
+    /// Confidence of the judge in it, from 0 to 1.
+    pub confidence: f64,
+    /// Weight beside the others, at least 0.
+    pub weight: f64,
 }
 
-/// Score and confidence of all judges together; both 0 without a judge that counts. A judge is in favour from the
-/// threshold on; `best` is how many the best are.
-pub(super) fn consensus(
-    by: Consensus,
-    scores: &[JudgeScore],
-    threshold: f64,
-    best: usize,
-) -> (f64, f64) {
+/// How scores become one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ConsensusRule {
+    /// The formula.
+    pub by: Consensus,
+    /// Score from which on a judge is in favour.
+    pub threshold: f64,
+    /// Number of the best, for [`Consensus::BestOfN`].
+    pub best: usize,
+    /// Part that agreement has in the confidence of a consensus.
+    pub agreement: f64,
+    /// Part that the judges' own confidence has in it.
+    pub own_confidence: f64,
+}
+
+impl ConsensusRule {
+    /// Rule by the usual shares of the confidence.
+    pub fn new(by: Consensus, threshold: f64, best: usize) -> Self {
+        Self { by, threshold, best, agreement: 0.7, own_confidence: 0.3 }
+    }
+}
+
+/// Score and confidence of all judges together; both 0 without a judge that counts.
+pub fn consensus(rule: &ConsensusRule, scores: &[JudgeScore]) -> (f64, f64) {
     let weight: f64 = scores.iter().map(|it| it.weight).sum();
     if weight <= 0.0 {
         return (0.0, 0.0);
@@ -32,12 +48,12 @@ pub(super) fn consensus(
         scores.iter().map(|it| of(it) * it.weight).sum::<f64>() / weight
     };
     let (score, confidence) = (mean(|it| it.score), mean(|it| it.confidence));
-    let in_favour = |it: &&JudgeScore| it.score >= threshold;
-    match by {
+    let in_favour = |it: &&JudgeScore| it.score >= rule.threshold;
+    match rule.by {
         Consensus::WeightedAverage => {
             let apart = scores.iter().map(|it| it.weight * (it.score - score).powi(2)).sum::<f64>();
             let disagreement = (apart / weight / MOST_VARIANCE).min(1.0);
-            (score, AGREEMENT * (1.0 - disagreement) + OWN_CONFIDENCE * confidence)
+            (score, rule.agreement * (1.0 - disagreement) + rule.own_confidence * confidence)
         }
         Consensus::Majority => {
             let in_favour: f64 = scores.iter().filter(in_favour).map(|it| it.weight).sum();
@@ -47,7 +63,7 @@ pub(super) fn consensus(
                 lost if lost < 0.0 => 0.0,
                 _ => 0.5,
             };
-            (score, AGREEMENT * margin.abs() + OWN_CONFIDENCE * confidence)
+            (score, rule.agreement * margin.abs() + rule.own_confidence * confidence)
         }
         Consensus::Unanimous => {
             let least = scores.iter().map(|it| it.confidence).fold(1.0, f64::min);
@@ -57,7 +73,7 @@ pub(super) fn consensus(
             let mut ranked = scores.to_vec();
             let rank = |it: &JudgeScore| it.score * it.confidence;
             ranked.sort_by(|one, other| rank(other).total_cmp(&rank(one)));
-            ranked.truncate(best.max(1));
+            ranked.truncate(rule.best.max(1));
             let weight: f64 = ranked.iter().map(|it| it.weight).sum();
             let mean = |of: fn(&JudgeScore) -> f64| {
                 ranked.iter().map(|it| of(it) * it.weight).sum::<f64>() / weight
@@ -100,12 +116,22 @@ mod tests {
                 weight: *weight,
             };
             let judges: Vec<_> = judges.iter().map(judge).collect();
-            let found = consensus(by, &judges, 0.7, 2);
+            let found = consensus(&ConsensusRule::new(by, 0.7, 2), &judges);
             let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
             assert!(
                 near(found.0, score) && near(found.1, confidence),
                 "{by:?} {judges:?}: {found:?}"
             );
         }
+    }
+    #[test]
+    fn shares_of_the_confidence_are_the_rules() {
+        let judge = |score, confidence| JudgeScore { score, confidence, weight: 1.0 };
+        let rule = ConsensusRule {
+            agreement: 0.5,
+            own_confidence: 0.5,
+            ..ConsensusRule::new(WeightedAverage, 0.7, 1)
+        };
+        assert_eq!(consensus(&rule, &[judge(0.5, 0.2), judge(0.5, 0.6)]), (0.5, 0.7));
     }
 }

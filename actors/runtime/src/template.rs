@@ -1,0 +1,602 @@
+//! Templates in the notation of Handlebars: names, conditions and helpers, without escaping, in which a name that is
+//! not there is an error.
+//!
+//! Strangers write templates, and the daemon renders them. So what may run for long, grow without a bound or nest
+//! without one is refused: loops, partials, decorators, expressions in parentheses, and more than [`MAX_BLOCKS`]
+//! blocks. The library parses, and rendering is a walk over its tree.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use handlebars::{
+    Path, PathSeg, Template,
+    template::{HelperTemplate, Parameter, TemplateElement},
+};
+use serde_json::Value;
+
+/// Largest text that a template becomes, in bytes.
+pub const MAX_RENDERED_BYTES: usize = 1024 * 1024;
+/// Most tags of a template, and bytes of one: the library's parser goes back and forth in them.
+const MAX_TAGS: usize = 1000;
+const MAX_TAG_BYTES: usize = 256;
+/// Most blocks of a template, which may stand in one another.
+const MAX_BLOCKS: usize = 64;
+/// Helpers of values.
+const HELPERS: [&str; 8] =
+    ["json", "default", "length", "upper", "lower", "trim", "first_line", "keys"];
+/// Most known names that a message lists.
+const MAX_TOLD: usize = 24;
+
+/// Helpers that a template may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TemplateHelpers {
+    /// None of them: names and conditions alone.
+    None,
+    /// Those of [`HELPERS`].
+    Values,
+}
+
+/// Value that a template may name.
+#[derive(Debug, Clone)]
+pub struct TemplateValue<'v> {
+    name: Cow<'v, str>,
+    value: Option<Cow<'v, Value>>,
+    text: Option<Cow<'v, str>>,
+}
+
+impl<'v> TemplateValue<'v> {
+    /// Value that is written as it is, objects and lists as JSON.
+    pub fn new(name: impl Into<Cow<'v, str>>, value: &'v Value) -> Self {
+        Self { name: name.into(), value: Some(Cow::Borrowed(value)), text: None }
+    }
+
+    /// Value of a text.
+    pub fn text(name: impl Into<Cow<'v, str>>, text: &str) -> Self {
+        let value = Cow::Owned(Value::String(text.to_owned()));
+        Self { name: name.into(), value: Some(value), text: None }
+    }
+
+    /// Value that conditions look at and that keys are looked up in, and the text that stands for the name alone.
+    pub fn shown(
+        name: impl Into<Cow<'v, str>>,
+        value: Value,
+        text: impl Into<Cow<'v, str>>,
+    ) -> Self {
+        Self { name: name.into(), value: Some(Cow::Owned(value)), text: Some(text.into()) }
+    }
+
+    /// Name whose value is not there yet: conditions do not hold for it, and it cannot be written.
+    pub fn absent(name: impl Into<Cow<'v, str>>) -> Self {
+        Self { name: name.into(), value: None, text: None }
+    }
+
+    /// Name of the value.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value, if it is there.
+    pub fn value(&self) -> Option<&Value> {
+        self.value.as_deref()
+    }
+}
+
+/// Template that is parsed, and calls nothing that it may not.
+#[derive(Debug, Clone)]
+pub struct TextTemplate {
+    tree: Template,
+    helpers: TemplateHelpers,
+}
+
+/// Renders a template whose names are those of `values`.
+///
+/// # Errors
+/// In words, with the line where it is known: a name that is not there, syntax that is not taken, a text that
+/// becomes too large.
+pub fn render(
+    text: &str,
+    helpers: TemplateHelpers,
+    values: &[TemplateValue<'_>],
+) -> Result<String, String> {
+    let template = TextTemplate::parse(text, helpers)?;
+    let known: Vec<_> = values.iter().map(TemplateValue::name).collect();
+    template.check(&known)?;
+    template.render(values)
+}
+
+/// Whether a template may name a value.
+pub fn names(text: &str, name: &str) -> bool {
+    tags(text).any(|tag| tag.contains(name))
+}
+
+/// Tags of a template without their first braces and blanks.
+fn tags(text: &str) -> impl Iterator<Item = &str> {
+    let inner = text.split("{{").skip(1).filter_map(|part| part.split("}}").next());
+    let inner = inner.map(|tag| tag.trim_start_matches(['{', '~', ' ']));
+    inner.filter(|tag| !tag.starts_with('!'))
+}
+
+/// Refuses what may recurse, as the library parses a block within a block on the stack.
+fn check_size(text: &str) -> Result<(), String> {
+    let count = text.matches("{{").count();
+    if count > MAX_TAGS {
+        return Err(format!("{count} tags; {MAX_TAGS} are allowed"));
+    }
+    if let Some(tag) = tags(text).find(|tag| tag.len() > MAX_TAG_BYTES) {
+        return Err(format!("`{{{{{tag:.40}` is longer than {MAX_TAG_BYTES} bytes"));
+    }
+    if let Some(tag) = tags(text).find(|tag| tag.matches('(').count() > 1) {
+        return Err(not_taken(tag));
+    }
+    let is_block = |tag: &&str| tag.starts_with(['#', '^']) || tag.starts_with("else");
+    match tags(text).filter(is_block).count() {
+        count if count > MAX_BLOCKS => Err(format!("{count} blocks; {MAX_BLOCKS} are allowed")),
+        _ => Ok(()),
+    }
+}
+
+fn not_taken(tag: &str) -> String {
+    format!("`{{{{{tag:.40}}}}}` is not taken: write names, `#if`, `#unless`, `else` and comments")
+}
+
+/// Part of a template.
+enum TemplatePart<'t> {
+    Text(&'t str),
+    Value(&'t Parameter),
+    Helper(&'t str, &'t [Parameter]),
+    Condition {
+        negated: bool,
+        value: &'t Parameter,
+        then: Option<&'t Template>,
+        otherwise: Option<&'t Template>,
+    },
+}
+
+/// Reason why a template cannot be used, with the line where it is known.
+struct TemplateFault(Option<usize>, String);
+
+impl TemplateFault {
+    fn told(self) -> String {
+        match self {
+            Self(Some(line), what) => format!("line {line}: {what}"),
+            Self(None, what) => what,
+        }
+    }
+}
+
+/// Parts of a template with their lines.
+fn parts<'t>(
+    tree: &'t Template,
+    helpers: TemplateHelpers,
+) -> impl Iterator<Item = Result<(Option<usize>, TemplatePart<'t>), TemplateFault>> {
+    let lines = tree.mapping.iter().map(|place| Some(place.0)).chain(std::iter::repeat(None));
+    tree.elements.iter().zip(lines).filter_map(move |(element, line)| {
+        let part = match element {
+            TemplateElement::Comment(_) => return None,
+            TemplateElement::RawString(text) => Ok(TemplatePart::Text(text)),
+            TemplateElement::Expression(tag) | TemplateElement::HtmlExpression(tag) => {
+                said(tag, helpers)
+            }
+            TemplateElement::HelperBlock(tag) => block(tag),
+            TemplateElement::DecoratorExpression(tag) | TemplateElement::DecoratorBlock(tag) => {
+                Err(not_taken(tag.name.as_name().unwrap_or_default()))
+            }
+            TemplateElement::PartialExpression(tag) | TemplateElement::PartialBlock(tag) => {
+                Err(not_taken(tag.name.as_name().unwrap_or_default()))
+            }
+            _ => Err(not_taken("")),
+        };
+        Some(part.map(|part| (line, part)).map_err(|what| TemplateFault(line, what)))
+    })
+}
+
+fn said(tag: &HelperTemplate, helpers: TemplateHelpers) -> Result<TemplatePart<'_>, String> {
+    if tag.params.is_empty() && tag.hash.is_empty() {
+        return Ok(TemplatePart::Value(&tag.name));
+    }
+    let name = tag.name.as_name().unwrap_or_default();
+    if helpers == TemplateHelpers::None {
+        return Err(not_taken(name));
+    }
+    if !HELPERS.contains(&name) {
+        return Err(format!("there is no helper `{name:.40}`; helpers are {}", HELPERS.join(", ")));
+    }
+    let wanted = if name == "default" { 2 } else { 1 };
+    if tag.params.len() != wanted || !tag.hash.is_empty() {
+        return Err(format!("`{name}` takes this many values: {wanted}"));
+    }
+    Ok(TemplatePart::Helper(name, &tag.params))
+}
+
+fn block(tag: &HelperTemplate) -> Result<TemplatePart<'_>, String> {
+    let name = tag.name.as_name().unwrap_or_default();
+    match tag.params.as_slice() {
+        [value]
+            if ["if", "unless"].contains(&name)
+                && tag.hash.is_empty()
+                && tag.block_param.is_none() =>
+        {
+            let (then, otherwise) = (tag.template.as_ref(), tag.inverse.as_ref());
+            Ok(TemplatePart::Condition { negated: name == "unless", value, then, otherwise })
+        }
+        _ => Err(format!("`#{name:.40}` is not taken: write names and conditions")),
+    }
+}
+
+/// Keys from a root to a value.
+fn keys(parameter: &Parameter) -> Result<Option<Vec<&str>>, String> {
+    let Parameter::Path(path) = parameter else {
+        return match parameter {
+            Parameter::Literal(_) => Ok(None),
+            other => Err(not_taken(other.as_name().unwrap_or("("))),
+        };
+    };
+    let key = |segment| match segment {
+        &PathSeg::Named(ref name) => Some(name.as_str()),
+        _ => None,
+    };
+    let found = match path {
+        Path::Relative((segments, _)) => segments.iter().map(key).collect::<Option<Vec<_>>>(),
+        Path::Local(_) => None,
+    };
+    match found.filter(|keys| !keys.is_empty()) {
+        Some(keys) => Ok(Some(keys)),
+        None => Err(not_taken(parameter.as_name().unwrap_or_default())),
+    }
+}
+
+fn no_name(name: &str, known: &[&str]) -> String {
+    let more = if known.len() > MAX_TOLD { " and more" } else { "" };
+    let known = known[..known.len().min(MAX_TOLD)].join(", ");
+    format!("there is no `{name:.80}`; names are {known}{more}")
+}
+
+impl TextTemplate {
+    /// Parses a template.
+    ///
+    /// # Errors
+    /// In words, with the line where it is known.
+    pub fn parse(text: &str, helpers: TemplateHelpers) -> Result<Self, String> {
+        check_size(text)?;
+        let tree = Template::compile(text).map_err(|error| {
+            TemplateFault(error.pos().map(|(line, _)| line), error.reason().to_string()).told()
+        })?;
+        let template = Self { tree, helpers };
+        template.walk(&template.tree, &mut |_| Ok(())).map_err(TemplateFault::told)?;
+        Ok(template)
+    }
+
+    /// Tells the first name that is not known, wherever it stands.
+    ///
+    /// # Errors
+    /// In words, with its line.
+    pub fn check(&self, known: &[&str]) -> Result<(), String> {
+        let mut look = |keys: &[&str]| match keys.first() {
+            Some(root) if !known.contains(root) => Err(no_name(root, known)),
+            _ => Ok(()),
+        };
+        self.walk(&self.tree, &mut look).map_err(TemplateFault::told)
+    }
+
+    fn walk(
+        &self,
+        tree: &Template,
+        look: &mut dyn FnMut(&[&str]) -> Result<(), String>,
+    ) -> Result<(), TemplateFault> {
+        for part in parts(tree, self.helpers) {
+            let (line, part) = part?;
+            let parameters = match &part {
+                TemplatePart::Text(_) => continue,
+                TemplatePart::Value(value) | TemplatePart::Condition { value, .. } => {
+                    std::slice::from_ref(*value)
+                }
+                TemplatePart::Helper(_, parameters) => parameters,
+            };
+            for parameter in parameters {
+                let looked = keys(parameter).and_then(|keys| look(&keys.unwrap_or_default()));
+                looked.map_err(|what| TemplateFault(line, what))?;
+            }
+            if let TemplatePart::Condition { then, otherwise, .. } = part {
+                for part in [then, otherwise].into_iter().flatten() {
+                    self.walk(part, look)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Renders the template.
+    ///
+    /// # Errors
+    /// In words, with the line: a name that is not there, a helper for another kind of value, a text that becomes
+    /// larger than `max_bytes`.
+    pub fn render(&self, values: &[TemplateValue<'_>]) -> Result<String, String> {
+        let mut rendering = Rendering::new(values, self.helpers);
+        rendering.write(&self.tree).map_err(TemplateFault::told)?;
+        Ok(rendering.text)
+    }
+
+    /// Value of a template that is one name alone, the rendered text of any other.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
+    pub fn value(&self, values: &[TemplateValue<'_>]) -> Result<Value, String> {
+        use TemplateElement::{Expression, HtmlExpression};
+        if let [Expression(tag) | HtmlExpression(tag)] = self.tree.elements.as_slice()
+            && let Ok(TemplatePart::Value(name)) = said(tag, self.helpers)
+        {
+            return Rendering::new(values, self.helpers).there(name).cloned();
+        }
+        self.render(values).map(Value::String)
+    }
+}
+
+/// Text that stands for a value.
+fn plain(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => Cow::Borrowed(text),
+        Value::Null => Cow::Borrowed(""),
+        value => Cow::Owned(value.to_string()),
+    }
+}
+
+/// Text that a template becomes.
+struct Rendering<'v> {
+    values: BTreeMap<&'v str, &'v TemplateValue<'v>>,
+    helpers: TemplateHelpers,
+    text: String,
+}
+
+impl<'v> Rendering<'v> {
+    fn new(values: &'v [TemplateValue<'v>], helpers: TemplateHelpers) -> Self {
+        let values = values.iter().map(|value| (value.name(), value)).collect();
+        Self { values, helpers, text: String::new() }
+    }
+
+    fn write(&mut self, tree: &Template) -> Result<(), TemplateFault> {
+        for part in parts(tree, self.helpers) {
+            let (line, part) = part?;
+            let at = |what| TemplateFault(line, what);
+            let text = match part {
+                TemplatePart::Text(text) => Cow::Borrowed(text),
+                TemplatePart::Value(name) => self.shown(name).map_err(at)?,
+                TemplatePart::Helper(name, parameters) => {
+                    Cow::Owned(self.helped(name, parameters).map_err(at)?)
+                }
+                TemplatePart::Condition { negated, value, then, otherwise } => {
+                    let holds = self.find(value).map_err(at)?.is_some_and(is_something);
+                    if let Some(part) = if holds != negated { then } else { otherwise } {
+                        self.write(part)?;
+                    }
+                    continue;
+                }
+            };
+            if self.text.len() + text.len() > MAX_RENDERED_BYTES {
+                return Err(at(format!("it becomes larger than {MAX_RENDERED_BYTES} bytes")));
+            }
+            self.text.push_str(&text);
+        }
+        Ok(())
+    }
+
+    fn shown<'f>(&self, parameter: &'f Parameter) -> Result<Cow<'f, str>, String>
+    where
+        'v: 'f,
+    {
+        let alone = match keys(parameter)?.as_deref() {
+            Some([root]) => self.values.get(root).and_then(|value| value.text.as_deref()),
+            _ => None,
+        };
+        alone.map_or_else(|| self.there(parameter).map(plain), |text| Ok(Cow::Borrowed(text)))
+    }
+
+    fn find<'f>(&self, parameter: &'f Parameter) -> Result<Option<&'f Value>, String>
+    where
+        'v: 'f,
+    {
+        if let Parameter::Literal(value) = parameter {
+            return Ok(Some(value));
+        }
+        let keys = keys(parameter)?.unwrap_or_default();
+        let Some((root, keys)) = keys.split_first() else { return Ok(None) };
+        let below = |value: &'v Value, key: &&str| match value {
+            Value::Object(object) => object.get(*key),
+            Value::Array(list) => list.get(key.parse::<usize>().ok()?),
+            _ => None,
+        };
+        let root = self.values.get(root).and_then(|found| found.value());
+        Ok(root.and_then(|value| keys.iter().try_fold(value, below)))
+    }
+
+    fn there<'f>(&self, parameter: &'f Parameter) -> Result<&'f Value, String>
+    where
+        'v: 'f,
+    {
+        self.find(parameter)?.ok_or_else(|| {
+            let name = keys(parameter).ok().flatten().unwrap_or_default().join(".");
+            no_name(&name, &self.values.keys().copied().collect::<Vec<_>>())
+        })
+    }
+
+    fn helped(&self, name: &str, parameters: &[Parameter]) -> Result<String, String> {
+        let [first, rest @ ..] = parameters else { return Ok(String::new()) };
+        if let [other] = rest {
+            let found = self.find(first)?.map(plain).filter(|text| !text.is_empty());
+            let text = found.map_or_else(|| self.there(other).map(plain), Ok)?;
+            return Ok(text.into_owned());
+        }
+        let value = self.there(first)?;
+        let text = plain(value);
+        Ok(match (name, value) {
+            ("json", value) => value.to_string(),
+            ("upper", _) => text.to_uppercase(),
+            ("lower", _) => text.to_lowercase(),
+            ("trim", _) => text.trim().to_owned(),
+            ("first_line", _) => text.lines().next().unwrap_or_default().to_owned(),
+            ("length", Value::Array(list)) => list.len().to_string(),
+            ("length", Value::Object(object)) => object.len().to_string(),
+            ("length", Value::String(text)) => text.chars().count().to_string(),
+            ("keys", Value::Object(object)) => {
+                object.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+            }
+            _ => return Err(format!("`{name}` is not for such a value: `{text:.40}`")),
+        })
+    }
+}
+
+/// Whether a condition holds for a value: 0, `false`, null and what is empty are nothing.
+fn is_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(it) => *it,
+        Value::Number(it) => it.as_f64().is_some_and(|it| it != 0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(object) => !object.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn values() -> Vec<TemplateValue<'static>> {
+        let input = json!({
+            "a-b": { "c": true }, "depth": 3, "list": [1, { "a": "b" }], "none": null, "path": "a & b"
+        });
+        vec![
+            TemplateValue::text("instruction", "Do <it>."),
+            TemplateValue::text("previous_error", ""),
+            TemplateValue::shown("input", input, "INPUT"),
+            TemplateValue::absent("later"),
+        ]
+    }
+
+    fn rendered(template: &str) -> Result<String, String> {
+        render(template, TemplateHelpers::None, &values())
+    }
+
+    fn helped(template: &str) -> Result<String, String> {
+        render(template, TemplateHelpers::Values, &values())
+    }
+
+    #[test]
+    fn names_are_filled_in_and_parts_are_there_by_their_values() {
+        for (template, text) in [
+            ("", ""),
+            ("{{instruction}}|{{{ instruction }}}", "Do <it>.|Do <it>."),
+            ("{{input}}|{{input.path}}|{{input.depth}}", "INPUT|a & b|3"),
+            ("{{input.list}}|{{input.list.1.a}}|{{input.list.[0]}}", "[1,{\"a\":\"b\"}]|b|1"),
+            ("{{{input.a-b}}}|{{input.a-b.c}}|{{&input.path}}", "{\"c\":true}|true|a & b"),
+            ("{{#if later}}a{{/if}}{{#unless later.a}}b{{/unless}}", "b"),
+            ("{{input.none}}", ""),
+            ("a{{#if input}}b{{else}}c{{/if}}d", "abd"),
+            ("a{{#if previous_error}}b{{else}}c{{/if}}d", "acd"),
+            ("{{#unless previous_error}}x{{else}}y{{/unless}}", "x"),
+            ("{{#if previous_error}}{{#if input}}a{{else}}b{{/if}}{{else}}c{{/if}}", "c"),
+            ("{{#if input.absent}}x{{/if}}", ""),
+            ("{{! a }}b{{!-- {{c}} --}}d", "bd"),
+            ("a\n{{#if input}}\nb\n{{/if}}", "a\nb\n"),
+            ("{ {a} }", "{ {a} }"),
+        ] {
+            assert_eq!(rendered(template).as_deref(), Ok(text), "{template}");
+        }
+        assert!(names("x {{#if previous_error}}", "previous_error"));
+        assert!(names("{{input.a}}", "input") && !names("{{!input}} input", "input"));
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_an_error() {
+        for (template, said) in [
+            ("a\n{{intend}}", "line 2: there is no `intend`; names are instruction"),
+            ("{{input.absent}}", "there is no `input.absent`"),
+            ("{{#if nothing}}{{/if}}", "there is no `nothing`"),
+            ("\n\n{{input", "line 3"),
+            ("{{#if input}}", ""),
+            ("{{/if}}", ""),
+            ("{{#each input}}x{{/each}}", "`#each` is not taken"),
+            ("{{#with input}}{{path}}{{/with}}", "`#with` is not taken"),
+            ("{{#if input}}a{{else if nothing}}b{{/if}}", "there is no `nothing`"),
+            ("{{later}}", "there is no `later`"),
+            ("{{#if previous_error}}\n{{intend}}{{/if}}", "line 2: there is no `intend`"),
+            ("{{#if input depth}}{{/if}}", "`#if` is not taken"),
+            ("{{input.depth + 1}}", ""),
+            ("{{upper instruction}}", "is not taken"),
+            ("{{@root.input}}{{this}}", "is not taken"),
+            ("{{../input}}", "is not taken"),
+            ("{{{{raw}}}} a {{{{/raw}}}}", "is not taken"),
+            ("{{> input}}", "is not taken"),
+            ("{{~#*inline \"a\"}}{{> a}}{{/inline}}{{> a}}", "is not taken"),
+            ("{{((((input))))}}", "is not taken"),
+            ("{{}}", ""),
+        ] {
+            let error = rendered(template).expect_err(template);
+            assert!(error.contains(said), "{template}: {error}");
+        }
+    }
+
+    #[test]
+    fn helpers_are_for_values() {
+        for (template, text) in [
+            ("{{json input.list}}|{{json instruction}}", "[1,{\"a\":\"b\"}]|\"Do <it>.\""),
+            ("{{default later.a \"(x)\"}}|{{default previous_error 3}}", "(x)|3"),
+            ("{{default instruction input.absent}}", "Do <it>."),
+            ("{{length input.list}}|{{length input}}|{{length instruction}}", "2|5|8"),
+            ("{{upper instruction}}|{{lower instruction}}|{{trim ' a '}}", "DO <IT>.|do <it>.|a"),
+            ("{{first_line \"a\\nb\"}}|{{{keys input}}}", "a|a-b, depth, list, none, path"),
+        ] {
+            assert_eq!(helped(template).as_deref(), Ok(text), "{template}");
+        }
+        for (template, said) in [
+            ("{{json input.absent}}", "there is no `input.absent`"),
+            ("{{default later later}}", "there is no `later`"),
+            ("{{json nothing}}", "there is no `nothing`"),
+            ("{{keys instruction}}", "`keys` is not for such a value"),
+            ("{{length input.depth}}", "`length` is not for such a value"),
+            ("{{shout instruction}}", "there is no helper `shout`"),
+            ("{{default later}}", "`default` takes this many values: 2"),
+            ("{{upper (trim instruction)}}", "is not taken"),
+            ("{{json input a=1}}", "takes this many values: 1"),
+        ] {
+            let error = helped(template).expect_err(template);
+            assert!(error.contains(said), "{template}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_alone_keeps_its_value() {
+        let value = |text| {
+            let template = TextTemplate::parse(text, TemplateHelpers::Values)?;
+            template.value(&values())
+        };
+        assert_eq!(value("{{input.depth}}"), Ok(json!(3)));
+        assert_eq!(value("{{{input.a-b}}}"), Ok(json!({ "c": true })));
+        assert_eq!(value(" {{input.depth}}"), Ok(json!(" 3")));
+        assert_eq!(value("x"), Ok(json!("x")));
+        assert!(value("{{later}}").is_err());
+    }
+
+    #[test]
+    fn what_others_wrote_takes_neither_long_nor_much() {
+        let long = TemplateValue::text("long", &"x".repeat(MAX_RENDERED_BYTES / 2));
+        let grown = render(&"{{long}}".repeat(3), TemplateHelpers::None, &[long]);
+        assert!(grown.expect_err("it grows").contains("larger"));
+        for deep in ["{{#if input}}", "{{else if input}}", "{{^}}", "{{#a}}"] {
+            let told = rendered(&deep.repeat(MAX_BLOCKS + 1)).expect_err(deep);
+            assert!(told.contains("blocks"), "{told}");
+            assert!(rendered(&deep.repeat(MAX_BLOCKS)).is_err());
+        }
+        let nested = "{{#if input}}".repeat(MAX_BLOCKS) + "x" + &"{{/if}}".repeat(MAX_BLOCKS);
+        assert_eq!(rendered(&nested).as_deref(), Ok("x"));
+        for many in [MAX_TAGS, MAX_TAGS + 1, 100_000] {
+            assert!(rendered(&"{{".repeat(many)).is_err());
+        }
+        for bytes in [MAX_TAG_BYTES - 16, 100_000] {
+            assert!(rendered(&format!("{{{{{}", "[".repeat(bytes))).is_err());
+            assert!(rendered(&format!("{{{{input.{}}}}}", "a.".repeat(bytes / 2))).is_err());
+            assert!(helped(&format!("{{{{json {}}}}}", "[".repeat(bytes))).is_err());
+            assert!(helped(&format!("{{{{json {{{}}}}}", "\"a\":{".repeat(bytes / 5))).is_err());
+        }
+    }
+}
