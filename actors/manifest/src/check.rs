@@ -126,15 +126,41 @@ pub fn parse_agent(text: &str) -> Result<AgentManifest, Vec<ManifestProblem>> {
 }
 
 fn agent_of(text: &str, tools: Option<&[&str]>) -> Result<AgentManifest, Vec<ManifestProblem>> {
-    let documents = read(text).map_err(|problem| vec![problem])?;
-    let rules = |agent: &AgentManifest, problems: &mut ProblemList<'_>| {
+    manifest_of(ManifestKind::Agent, text, |agent, problems| {
         agent::check(agent, problems);
         if let Some(tools) = tools {
             agent::check_tools(agent, tools, problems);
         }
-    };
-    match single(ManifestKind::Agent, &documents, rules) {
-        (Some(agent), found) if found.is_empty() => Ok(agent),
+    })
+}
+
+/// Workflow of a text, with what it has to keep to be registered.
+///
+/// # Errors
+/// Problems, as [`check`] tells them.
+pub fn read_workflow(text: &str) -> Result<WorkflowManifest, Vec<ManifestProblem>> {
+    manifest_of(ManifestKind::Workflow, text, |workflow, problems| {
+        workflow::check(workflow, problems);
+        workflow::check_registration(workflow, problems);
+    })
+}
+
+/// Workflow of a text.
+///
+/// # Errors
+/// Problems, as [`check`] tells them.
+pub fn parse_workflow(text: &str) -> Result<WorkflowManifest, Vec<ManifestProblem>> {
+    manifest_of(ManifestKind::Workflow, text, workflow::check)
+}
+
+fn manifest_of<T: DeserializeOwned>(
+    kind: ManifestKind,
+    text: &str,
+    rules: impl FnOnce(&T, &mut ProblemList<'_>),
+) -> Result<T, Vec<ManifestProblem>> {
+    let documents = read(text).map_err(|problem| vec![problem])?;
+    match single(kind, &documents, rules) {
+        (Some(manifest), found) if found.is_empty() => Ok(manifest),
         (_, found) => Err(in_order(found)),
     }
 }

@@ -20,7 +20,10 @@ mod problems;
 pub mod workflow;
 mod yaml;
 
-pub use check::{DagFile, ManifestKind, check, parse_agent, read_agent, read_dag, schema};
+pub use check::{
+    DagFile, ManifestKind, check, parse_agent, parse_workflow, read_agent, read_dag, read_workflow,
+    schema,
+};
 pub use problems::MAX_PROBLEMS;
 pub use yaml::{MAX_TEXT_BYTES, read_yaml};
 

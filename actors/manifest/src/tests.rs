@@ -65,7 +65,7 @@ spec:
     WRITE:
       kind: Agent
       agent: writer
-      input: '{{task}}'
+      input: '{{input.task}}'
       transitions:
         - condition: always
           target: CHECK

@@ -1,5 +1,5 @@
 use super::{AGENT, WORKFLOW, assert_judged, misjudged, told};
-use crate::{MAX_PROBLEMS, ManifestKind};
+use crate::{MAX_PROBLEMS, ManifestKind, read_workflow};
 
 #[test]
 fn a_dag_is_refused_at_the_place_of_the_problem() {
@@ -533,6 +533,141 @@ fn a_workflow_is_refused_at_the_place_of_the_problem() {
     let texts =
         changes.map(|(from, to, place, words)| (WORKFLOW.replacen(from, to, 1), place, words));
     assert_judged(&misjudged(ManifestKind::Workflow, texts));
+}
+
+/// Parts that are put in place of the human state, behind its name.
+#[test]
+fn texts_and_keys_of_a_workflow_are_refused_at_their_places() {
+    let state = |body: &str| WORKFLOW.replace("kind: Human\n      prompt: Is it good?", body);
+    let cases = [
+        (
+            state("kind: Human\n      prompt: '{{WIRTE.output}}'"),
+            "25:15 spec.states.DONE.prompt",
+            "there is no `WIRTE`",
+        ),
+        (
+            state("kind: Human\n      prompt: '{{#if input}}'"),
+            "25:15 spec.states.DONE.prompt",
+            "is not a usable template",
+        ),
+        (
+            state("kind: Human\n      prompt: '{{output}}'"),
+            "25:15 spec.states.DONE.prompt",
+            "there is no `output`",
+        ),
+        (
+            state("kind: System\n      command: x\n      env: {A: '{{shout input}}'}"),
+            "26:16 spec.states.DONE.env.A",
+            "there is no helper `shout`",
+        ),
+        (
+            state("kind: System\n      command: update_blackboard\n      env: {input: x}"),
+            "26:13 spec.states.DONE.env.input",
+            "choose another key",
+        ),
+        (
+            state("kind: Subworkflow\n      workflow_id: x\n      result_key: context"),
+            "26:19 spec.states.DONE.result_key",
+            "choose another key",
+        ),
+        (
+            state(
+                "kind: ContainerRun\n      name: x\n      image: i\n      command: [x]\n      volumes: [{name: workspaec, mount_path: /a}]",
+            ),
+            "28:24 spec.states.DONE.volumes[0].name",
+            "did you mean `workspace`",
+        ),
+        (
+            state(
+                "kind: ContainerRun\n      name: x\n      image: i\n      command: [x]\n      volumes: [{name: workspace, mount_path: /a/../b}]",
+            ),
+            "28:47 spec.states.DONE.volumes[0].mount_path",
+            "`..`",
+        ),
+        (
+            state(
+                "kind: ContainerRun\n      name: x\n      image: i\n      command: [x]\n      volumes: [{name: workspace, mount_path: /a}, {name: workspace, mount_path: /a/}]",
+            ),
+            "28:82 spec.states.DONE.volumes[1].mount_path",
+            "another volume",
+        ),
+        (
+            state(
+                "kind: ParallelAgents\n      agents: [{agent: a, input: x}]\n      consensus: {strategy: majority, min_judges_required: 2}",
+            ),
+            "26:60 spec.states.DONE.consensus.min_judges_required",
+            "2 of 1 agents",
+        ),
+        (WORKFLOW.replace("DONE", "score"), "23:5 spec.states.score", "choose another name"),
+        (
+            WORKFLOW.replace("  states:", "  context: {human: 1}\n  states:"),
+            "7:13 spec.context.human",
+            "choose another key",
+        ),
+        (
+            WORKFLOW.replace("  states:", "  context: {DONE: 1}\n  states:"),
+            "7:13 spec.context.DONE",
+            "a state has the same name",
+        ),
+        (
+            WORKFLOW.replace(
+                "condition: on_failure",
+                "condition: custom\n          expression: otput.ok",
+            ),
+            "22:23 spec.states.CHECK.transitions[1].expression",
+            "`otput` is not one of",
+        ),
+        (
+            WORKFLOW.replace("condition: on_failure", "condition: exit_code\n          value: '3'"),
+            "22:18 spec.states.CHECK.transitions[1].value",
+            "without quotes",
+        ),
+        (
+            WORKFLOW.replace(
+                "condition: on_failure",
+                "condition: score_and_confidence_above\n          score_threshold: 1",
+            ),
+            "21:22 spec.states.CHECK.transitions[1].condition",
+            "`confidence_threshold`",
+        ),
+        (
+            WORKFLOW.replace("condition: exit_code_zero", "condition: always"),
+            "21:22 spec.states.CHECK.transitions[1].condition",
+            "`always` stands before it",
+        ),
+        (
+            WORKFLOW.replace(
+                "  name: refine",
+                "  name: refine\n  output_template: {a: [{b: '{{c}}'}]}",
+            ),
+            "5:29 metadata.output_template.a[0].b",
+            "there is no `c`",
+        ),
+    ];
+    assert_judged(&misjudged(ManifestKind::Workflow, cases));
+}
+
+#[test]
+fn a_registered_workflow_goes_somewhere_by_each_score() {
+    let scored = |conditions: &[&str]| {
+        let transition =
+            |condition| format!("        - {{condition: {condition}, target: DONE}}\n");
+        let list: String = conditions.iter().map(transition).collect();
+        let from = WORKFLOW.find("        - condition: exit_code_zero").expect("it is there");
+        let to = WORKFLOW.find("    DONE:").expect("it is there");
+        let text = format!("{}{list}{}", &WORKFLOW[..from], &WORKFLOW[to..]);
+        assert_eq!(told(ManifestKind::Workflow, &text), Vec::<String>::new());
+        read_workflow(&text).map(drop).map_err(|problems| problems[0].to_string())
+    };
+    let (above, below) = ("score_above, threshold: 0.5", "score_below, threshold: 0.5");
+    assert_eq!(scored(&[above, below]), Ok(()));
+    assert_eq!(scored(&["on_success", "on_failure"]), Ok(()));
+    let told = scored(&[above, "always"]).expect_err("no way for a low score");
+    assert!(told.contains("19:7") || told.contains("`score_below`"), "{told}");
+    let told = scored(&[above, below, "on_success"]).expect_err("two measures");
+    assert!(told.contains("transitions[2].condition"), "{told}");
+    let told = scored(&["score_between, min: 0, max: 1"]).expect_err("no way for a low score");
+    assert!(told.contains("`score_below`"), "{told}");
 }
 
 #[test]

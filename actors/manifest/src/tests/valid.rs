@@ -4,7 +4,7 @@ use super::{AGENT, WORKFLOW, valid};
 use crate::{
     ManifestKind,
     dag::{DagManifest, DagType, NoticeClass},
-    read_agent, read_dag, schema,
+    parse_workflow, read_agent, read_dag, schema,
 };
 
 const FULL_AGENT: &str = "\
@@ -70,9 +70,10 @@ spec:
 const FULL_WORKFLOW: &str = "\
 apiVersion: 100monkeys.ai/v1
 kind: Workflow
-metadata: { name: build, output_template: { result: '{{DONE.output}}' } }
+metadata: { name: build, output_template: { result: '{{BOTH.output}}', of: [{ n: '{{limit}}' }] } }
 spec:
   initial_state: PANEL
+  context: { limit: 3, unit-test: { a: b } }
   max_total_transitions: 20
   storage:
     workspace: { storage_class: ephemeral, ttl_hours: 1 }
@@ -88,8 +89,10 @@ spec:
       transitions:
         - { condition: score_between, min: 0.5, max: 0.9, target: RUN }
         - { condition: consensus, threshold: 0.9, agreement: 0.8, target: RUN }
-        - { condition: custom, expression: state_output.ok, target: CHILD }
-        - { condition: always, target: PANEL, feedback: again }
+        - { condition: custom, expression: 'state_output.ok && score > blackboard.limit', target: CHILD }
+        - { condition: custom, expression: '{{ RUN.exit_code >= limit }}', target: CHILD }
+        - { condition: score_and_confidence_above, threshold: 0.5, target: CHILD }
+        - { condition: always, target: PANEL, feedback: 'again: {{PANEL.consensus.score}}' }
     RUN:
       kind: ContainerRun
       name: run
@@ -101,15 +104,22 @@ spec:
       retry: { max_attempts: 2, backoff: 5s }
       transitions:
         - { condition: exit_code, value: 3, target: PANEL }
-        - { condition: input_equals, value: 'yes', target: CHILD }
+        - { condition: input_equals, value: 'yes', target: NOTE }
+    NOTE:
+      kind: System
+      command: update_blackboard
+      env: { rounds: '{{state.visit}}' }
+      transitions: [{ condition: on_success, target: CHILD }]
     CHILD:
       kind: Subworkflow
       workflow_id: other
       mode: blocking
       result_key: child
+      input: '{{default rounds 0}} {{unit-test.a}} {{workspace_volume_id}}'
       transitions: [{ condition: always, target: BOTH }]
     BOTH:
       kind: ParallelContainerRun
+      output_handler: { type: agent, agent_id: tell, input_template: '{{child}}: {{output}}' }
       steps: [{ name: a, image: i, command: [x], run_as_user: 1000 }, { name: b, image: i, command: [x] }]
       completion: best_effort
       transitions: []
@@ -145,6 +155,8 @@ fn valid_manifests_are_accepted() {
     valid(ManifestKind::Agent, PUBLISHED_AGENT);
     valid(ManifestKind::Workflow, WORKFLOW);
     valid(ManifestKind::Workflow, FULL_WORKFLOW);
+    let agents = parse_workflow(FULL_WORKFLOW).expect("valid").spec.agents().len();
+    assert_eq!(agents, 3);
     DAGS.iter().for_each(|text| valid(ManifestKind::Dag, text));
     DAGS_OF_TODAY.iter().for_each(|text| valid(ManifestKind::Dag, text));
 }

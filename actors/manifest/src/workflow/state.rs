@@ -37,6 +37,14 @@ macro_rules! states {
             pub fn transitions(&self) -> &[Transition] {
                 match self { $(Self::$kind { transitions, .. } => transitions,)+ }
             }
+
+            /// Most visits in one run.
+            pub fn max_state_visits(&self) -> u64 {
+                let most = match self {
+                    $(Self::$kind { max_state_visits, .. } => max_state_visits,)+
+                };
+                most.unwrap_or(5)
+            }
         }
     };
 }

@@ -119,8 +119,24 @@ impl TransitionCondition {
     }
 }
 
-/// Checks a way out of a state against the names of all states.
-pub(super) fn check(
+/// Checks the ways out of a state against the names of all states.
+pub(super) fn check_all(
+    transitions: &[Transition],
+    at: &ManifestPath,
+    states: &[&str],
+    problems: &mut ProblemList<'_>,
+) {
+    for (index, transition) in transitions.iter().enumerate() {
+        check(transition, &at.join(index), states, problems);
+    }
+    let always = transitions.iter().position(|it| it.condition == TransitionCondition::Always);
+    if let Some(behind) = always.map(|index| index + 1).filter(|it| *it < transitions.len()) {
+        let message = "is never taken: `always` stands before it";
+        problems.add(&at.join(behind).join("condition"), message);
+    }
+}
+
+fn check(
     transition: &Transition,
     at: &ManifestPath,
     states: &[&str],
@@ -151,5 +167,20 @@ pub(super) fn check(
         && min.0 > max.0
     {
         problems.add(&at.join("max"), "has to be at least `min`");
+    }
+    match (transition.condition, &transition.value) {
+        (TransitionCondition::ExitCode, Some(TransitionValue::Text(_))) => {
+            problems.add(&at.join("value"), "an exit status is a whole number without quotes");
+        }
+        (TransitionCondition::ScoreAndConfidenceAbove, _)
+            if transition.threshold.is_none()
+                && (transition.score_threshold.is_none()
+                    || transition.confidence_threshold.is_none()) =>
+        {
+            let message = "this condition needs `score_threshold` and `confidence_threshold`, or \
+                `threshold` for both";
+            problems.add(&at.join("condition"), message);
+        }
+        _ => {}
     }
 }
