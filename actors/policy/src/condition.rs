@@ -4,6 +4,8 @@
 //! there or a command line that no grammar takes apart, is neither true nor false: the rule then
 //! asks a person.
 
+use std::collections::BTreeSet;
+
 use hivekeep_runtime::expression::{Expression, ExpressionValue};
 use serde_json::{Value, json};
 
@@ -44,7 +46,7 @@ impl Condition {
     /// # Errors
     /// Why it is none.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
-        let expression = Expression::new(text, &VARIABLES)?;
+        let expression = Expression::new(text, &BTreeSet::from(VARIABLES))?;
         let wants = (0..VARIABLES.len()).filter(|at| expression.names(VARIABLES[*at])).collect();
         Ok(Self { expression, wants })
     }

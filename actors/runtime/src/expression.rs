@@ -27,6 +27,8 @@ const MAX_DEPTH: usize = 32;
 /// Most values of a variable, and bytes of its texts.
 const MAX_VALUES: usize = 1_000;
 const MAX_TEXT_BYTES: usize = 256 * 1024;
+/// Most known names that a message lists.
+const MAX_TOLD: usize = 24;
 /// Most steps of an evaluation, by an estimate; bytes of texts that add one to the weight of a step.
 const MAX_STEPS: usize = 1_000_000;
 const BYTES_PER_STEP: usize = 16 * 1024;
@@ -84,7 +86,7 @@ impl Expression {
     ///
     /// # Errors
     /// Why it is none.
-    pub fn new(text: &str, known: &[&str]) -> Result<Self, String> {
+    pub fn new(text: &str, known: &BTreeSet<&str>) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
             return Err(format!("is longer than {MAX_BYTES} bytes"));
         }
@@ -92,7 +94,8 @@ impl Expression {
             .parse(text)
             .map_err(|error| format!("is not a valid expression: {error}"))?;
         let Walked { variables, nodes, additions } = walk(&tree, known)?;
-        if let Some(name) = variables.keys().find(|name| !known.contains(&name.as_str())) {
+        if let Some(name) = variables.keys().find(|name| !known.contains(name.as_str())) {
+            let known: Vec<_> = known.iter().copied().take(MAX_TOLD).collect();
             return Err(format!("`{name:.80}` is not one of {}", known.join(", ")));
         }
         Ok(Self { tree, variables, nodes, additions })
@@ -207,13 +210,14 @@ struct Walked {
     additions: usize,
 }
 
-/// Walks an expression. Unknown names that some comprehension binds, as `x` in `list.exists(x, x > 1)`, are no
+/// Walks an expression. A loop over the items of a loop around it counts as one with it, as both together walk no more
+/// than there is. Unknown names that some comprehension binds, as `x` in `list.exists(x, x > 1)`, are no
 /// variables.
-fn walk(expression: &IdedExpr, known: &[&str]) -> Result<Walked, String> {
+fn walk(expression: &IdedExpr, known: &BTreeSet<&str>) -> Result<Walked, String> {
     let (mut found, mut bound) = (BTreeMap::<_, Vec<_>>::new(), BTreeSet::new());
     let (mut nodes, mut additions) = (Vec::new(), 0);
-    let mut open = vec![(expression, 0, 0)];
-    while let Some((one, depth, loops)) = open.pop() {
+    let mut open = vec![(expression, 0, 0, Vec::new())];
+    while let Some((one, depth, loops, items)) = open.pop() {
         if depth > MAX_DEPTH {
             return Err(format!("nests more than {MAX_DEPTH} levels deep"));
         }
@@ -226,8 +230,8 @@ fn walk(expression: &IdedExpr, known: &[&str]) -> Result<Walked, String> {
             found.entry(name).or_default().push(members);
             continue;
         }
-        let mut below = Vec::new();
-        let mut looped = Vec::new();
+        let (mut below, mut looped) = (Vec::new(), Vec::new());
+        let (mut loops_within, mut items_within) = (loops + 1, items.clone());
         match &one.expr {
             Expr::Call(call) => {
                 below.extend(call.target.as_deref());
@@ -244,6 +248,12 @@ fn walk(expression: &IdedExpr, known: &[&str]) -> Result<Walked, String> {
                 bound.extend(it.iter_var2.as_deref());
                 below.extend([&it.iter_range, &it.accu_init, &it.result]);
                 looped.extend([&it.loop_cond, &it.loop_step]);
+                let walked = path(&it.iter_range).map(|(name, _)| name);
+                if let Some(at) = items.iter().position(|name| Some(*name) == walked) {
+                    items_within.remove(at);
+                    loops_within = loops;
+                }
+                items_within.push(it.iter_var.as_str());
             }
             Expr::List(list) => below.extend(&list.elements),
             Expr::Map(map) => {
@@ -255,14 +265,15 @@ fn walk(expression: &IdedExpr, known: &[&str]) -> Result<Walked, String> {
             Expr::Select(select) => below.push(&select.operand),
             Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
         }
-        open.extend(below.into_iter().map(|one| (one, depth + 1, loops)));
-        open.extend(looped.into_iter().map(|one| (one, depth + 1, loops + 1)));
+        open.extend(below.into_iter().map(|one| (one, depth + 1, loops, items.clone())));
+        let within = |one| (one, depth + 1, loops_within, items_within.clone());
+        open.extend(looped.into_iter().map(within));
     }
     if nodes.iter().sum::<usize>() > MAX_NODES {
         return Err(format!("has more than {MAX_NODES} parts"));
     }
     // The library's own have an `@`.
-    let is_variable = |name: &str| known.contains(&name) || !bound.contains(name);
+    let is_variable = |name: &str| known.contains(name) || !bound.contains(name);
     found.retain(|name, _| !name.starts_with('@') && is_variable(name));
     let variables = found.into_iter().map(|(name, members)| (name.to_owned(), members)).collect();
     Ok(Walked { variables, nodes, additions })
@@ -318,7 +329,7 @@ mod tests {
     use super::*;
 
     fn judged(text: &str, value: &Value) -> Result<bool, String> {
-        let expression = Expression::new(text, &["v", "w"])?;
+        let expression = Expression::new(text, &BTreeSet::from(["v", "w"]))?;
         let seen = expression.variable("v", value)?;
         expression.holds(expression.names("v").then_some(("v", seen)))
     }
@@ -377,6 +388,16 @@ mod tests {
         {
             let judged = judged(&loops(levels), &json!(vec![1; items]));
             assert_eq!(judged.is_ok(), taken, "{levels} {items}: {judged:?}");
+        }
+        let lists = json!(vec![vec![1; 30]; 30]);
+        for (text, taken) in [
+            ("v.all(x, x.all(y, y == 1))", true),
+            ("v.all(x, x.all(x, x == 1))", true),
+            ("v.all(x, x.all(y, x.all(z, y == z)))", false),
+            ("v.all(x, v.all(y, y.all(z, z == 1)))", false),
+        ] {
+            let judged = judged(text, &lists);
+            assert_eq!(judged.is_ok(), taken, "{text}: {judged:?}");
         }
     }
 

@@ -5,10 +5,13 @@
 //! without one is refused: loops, partials, decorators, expressions in parentheses, and more than [`MAX_BLOCKS`]
 //! blocks. The library parses, and rendering is a walk over its tree.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use handlebars::{
-    Path, PathSeg, Template,
+    Path, PathSeg, Template, TemplateErrorReason,
     template::{HelperTemplate, Parameter, TemplateElement},
 };
 use serde_json::Value;
@@ -39,20 +42,20 @@ pub enum TemplateHelpers {
 #[derive(Debug, Clone)]
 pub struct TemplateValue<'v> {
     name: Cow<'v, str>,
-    value: Option<Cow<'v, Value>>,
+    value: Cow<'v, Value>,
     text: Option<Cow<'v, str>>,
 }
 
 impl<'v> TemplateValue<'v> {
     /// Value that is written as it is, objects and lists as JSON.
     pub fn new(name: impl Into<Cow<'v, str>>, value: &'v Value) -> Self {
-        Self { name: name.into(), value: Some(Cow::Borrowed(value)), text: None }
+        Self { name: name.into(), value: Cow::Borrowed(value), text: None }
     }
 
     /// Value of a text.
     pub fn text(name: impl Into<Cow<'v, str>>, text: &str) -> Self {
         let value = Cow::Owned(Value::String(text.to_owned()));
-        Self { name: name.into(), value: Some(value), text: None }
+        Self { name: name.into(), value, text: None }
     }
 
     /// Value that conditions look at and that keys are looked up in, and the text that stands for the name alone.
@@ -61,12 +64,7 @@ impl<'v> TemplateValue<'v> {
         value: Value,
         text: impl Into<Cow<'v, str>>,
     ) -> Self {
-        Self { name: name.into(), value: Some(Cow::Owned(value)), text: Some(text.into()) }
-    }
-
-    /// Name whose value is not there yet: conditions do not hold for it, and it cannot be written.
-    pub fn absent(name: impl Into<Cow<'v, str>>) -> Self {
-        Self { name: name.into(), value: None, text: None }
+        Self { name: name.into(), value: Cow::Owned(value), text: Some(text.into()) }
     }
 
     /// Name of the value.
@@ -74,9 +72,9 @@ impl<'v> TemplateValue<'v> {
         &self.name
     }
 
-    /// The value, if it is there.
-    pub fn value(&self) -> Option<&Value> {
-        self.value.as_deref()
+    /// Value that conditions look at and that keys are looked up in.
+    pub fn value(&self) -> &Value {
+        &self.value
     }
 }
 
@@ -98,7 +96,7 @@ pub fn render(
     values: &[TemplateValue<'_>],
 ) -> Result<String, String> {
     let template = TextTemplate::parse(text, helpers)?;
-    let known: Vec<_> = values.iter().map(TemplateValue::name).collect();
+    let known = values.iter().map(TemplateValue::name).collect();
     template.check(&known)?;
     template.render(values)
 }
@@ -230,12 +228,14 @@ fn keys(parameter: &Parameter) -> Result<Option<Vec<&str>>, String> {
             other => Err(not_taken(other.as_name().unwrap_or("("))),
         };
     };
-    let key = |segment| match segment {
-        &PathSeg::Named(ref name) => Some(name.as_str()),
-        _ => None,
-    };
     let found = match path {
-        Path::Relative((segments, _)) => segments.iter().map(key).collect::<Option<Vec<_>>>(),
+        Path::Relative((segments, _)) => segments
+            .iter()
+            .map(|segment| match segment {
+                PathSeg::Named(name) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect::<Option<Vec<_>>>(),
         Path::Local(_) => None,
     };
     match found.filter(|keys| !keys.is_empty()) {
@@ -244,10 +244,9 @@ fn keys(parameter: &Parameter) -> Result<Option<Vec<&str>>, String> {
     }
 }
 
-fn no_name(name: &str, known: &[&str]) -> String {
-    let more = if known.len() > MAX_TOLD { " and more" } else { "" };
-    let known = known[..known.len().min(MAX_TOLD)].join(", ");
-    format!("there is no `{name:.80}`; names are {known}{more}")
+fn no_name<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> String {
+    let known: Vec<_> = known.take(MAX_TOLD).collect();
+    format!("there is no `{name:.80}`; names are {}", known.join(", "))
 }
 
 impl TextTemplate {
@@ -258,7 +257,13 @@ impl TextTemplate {
     pub fn parse(text: &str, helpers: TemplateHelpers) -> Result<Self, String> {
         check_size(text)?;
         let tree = Template::compile(text).map_err(|error| {
-            TemplateFault(error.pos().map(|(line, _)| line), error.reason().to_string()).told()
+            let what = match error.reason() {
+                TemplateErrorReason::InvalidSyntax(_) => {
+                    "a tag is not closed, or holds more than names and helpers".to_owned()
+                }
+                reason => reason.to_string(),
+            };
+            TemplateFault(error.pos().map(|(line, _)| line), what).told()
         })?;
         let template = Self { tree, helpers };
         template.walk(&template.tree, &mut |_| Ok(())).map_err(TemplateFault::told)?;
@@ -269,9 +274,9 @@ impl TextTemplate {
     ///
     /// # Errors
     /// In words, with its line.
-    pub fn check(&self, known: &[&str]) -> Result<(), String> {
+    pub fn check(&self, known: &BTreeSet<&str>) -> Result<(), String> {
         let mut look = |keys: &[&str]| match keys.first() {
-            Some(root) if !known.contains(root) => Err(no_name(root, known)),
+            Some(root) if !known.contains(root) => Err(no_name(root, known.iter().copied())),
             _ => Ok(()),
         };
         self.walk(&self.tree, &mut look).map_err(TemplateFault::told)
@@ -304,7 +309,8 @@ impl TextTemplate {
         Ok(())
     }
 
-    /// Renders the template.
+    /// Renders the template. For a name that is not among the values conditions do not hold, and `default` has its
+    /// other value; it cannot be written.
     ///
     /// # Errors
     /// In words, with the line: a name that is not there, a helper for another kind of value, a text that becomes
@@ -403,7 +409,7 @@ impl<'v> Rendering<'v> {
             Value::Array(list) => list.get(key.parse::<usize>().ok()?),
             _ => None,
         };
-        let root = self.values.get(root).and_then(|found| found.value());
+        let root = self.values.get(root).map(|found| found.value());
         Ok(root.and_then(|value| keys.iter().try_fold(value, below)))
     }
 
@@ -413,7 +419,7 @@ impl<'v> Rendering<'v> {
     {
         self.find(parameter)?.ok_or_else(|| {
             let name = keys(parameter).ok().flatten().unwrap_or_default().join(".");
-            no_name(&name, &self.values.keys().copied().collect::<Vec<_>>())
+            no_name(&name, self.values.keys().copied())
         })
     }
 
@@ -469,7 +475,6 @@ mod tests {
             TemplateValue::text("instruction", "Do <it>."),
             TemplateValue::text("previous_error", ""),
             TemplateValue::shown("input", input, "INPUT"),
-            TemplateValue::absent("later"),
         ]
     }
 
@@ -489,7 +494,6 @@ mod tests {
             ("{{input}}|{{input.path}}|{{input.depth}}", "INPUT|a & b|3"),
             ("{{input.list}}|{{input.list.1.a}}|{{input.list.[0]}}", "[1,{\"a\":\"b\"}]|b|1"),
             ("{{{input.a-b}}}|{{input.a-b.c}}|{{&input.path}}", "{\"c\":true}|true|a & b"),
-            ("{{#if later}}a{{/if}}{{#unless later.a}}b{{/unless}}", "b"),
             ("{{input.none}}", ""),
             ("a{{#if input}}b{{else}}c{{/if}}d", "abd"),
             ("a{{#if previous_error}}b{{else}}c{{/if}}d", "acd"),
@@ -509,7 +513,7 @@ mod tests {
     #[test]
     fn what_cannot_be_filled_in_is_an_error() {
         for (template, said) in [
-            ("a\n{{intend}}", "line 2: there is no `intend`; names are instruction"),
+            ("a\n{{intend}}", "line 2: there is no `intend`; names are input, instruction"),
             ("{{input.absent}}", "there is no `input.absent`"),
             ("{{#if nothing}}{{/if}}", "there is no `nothing`"),
             ("\n\n{{input", "line 3"),
@@ -518,10 +522,9 @@ mod tests {
             ("{{#each input}}x{{/each}}", "`#each` is not taken"),
             ("{{#with input}}{{path}}{{/with}}", "`#with` is not taken"),
             ("{{#if input}}a{{else if nothing}}b{{/if}}", "there is no `nothing`"),
-            ("{{later}}", "there is no `later`"),
             ("{{#if previous_error}}\n{{intend}}{{/if}}", "line 2: there is no `intend`"),
             ("{{#if input depth}}{{/if}}", "`#if` is not taken"),
-            ("{{input.depth + 1}}", ""),
+            ("{{input.depth + 1}}", "holds more than names and helpers"),
             ("{{upper instruction}}", "is not taken"),
             ("{{@root.input}}{{this}}", "is not taken"),
             ("{{../input}}", "is not taken"),
@@ -540,7 +543,7 @@ mod tests {
     fn helpers_are_for_values() {
         for (template, text) in [
             ("{{json input.list}}|{{json instruction}}", "[1,{\"a\":\"b\"}]|\"Do <it>.\""),
-            ("{{default later.a \"(x)\"}}|{{default previous_error 3}}", "(x)|3"),
+            ("{{default input.a \"(x)\"}}|{{default previous_error 3}}", "(x)|3"),
             ("{{default instruction input.absent}}", "Do <it>."),
             ("{{length input.list}}|{{length input}}|{{length instruction}}", "2|5|8"),
             ("{{upper instruction}}|{{lower instruction}}|{{trim ' a '}}", "DO <IT>.|do <it>.|a"),
@@ -550,12 +553,12 @@ mod tests {
         }
         for (template, said) in [
             ("{{json input.absent}}", "there is no `input.absent`"),
-            ("{{default later later}}", "there is no `later`"),
+            ("{{default input.a input.b}}", "there is no `input.b`"),
             ("{{json nothing}}", "there is no `nothing`"),
             ("{{keys instruction}}", "`keys` is not for such a value"),
             ("{{length input.depth}}", "`length` is not for such a value"),
             ("{{shout instruction}}", "there is no helper `shout`"),
-            ("{{default later}}", "`default` takes this many values: 2"),
+            ("{{default input}}", "`default` takes this many values: 2"),
             ("{{upper (trim instruction)}}", "is not taken"),
             ("{{json input a=1}}", "takes this many values: 1"),
         ] {
@@ -575,6 +578,8 @@ mod tests {
         assert_eq!(value(" {{input.depth}}"), Ok(json!(" 3")));
         assert_eq!(value("x"), Ok(json!("x")));
         assert!(value("{{later}}").is_err());
+        let later = "{{#if later}}a{{/if}}{{#unless later.a}}b{{/unless}}{{default later 'c'}}";
+        assert_eq!(value(later), Ok(json!("bc")));
     }
 
     #[test]

@@ -140,13 +140,13 @@ const RULES: [Rule; 44] = [
         others: None,
     },
     Rule { name: ENCODER, house: &[], others: None },
+    Rule { name: "hivekeep-plan", house: &[MANIFEST, RUNTIME], others: None },
     Rule { name: MANIFEST, house: &[KERNEL, PORTS, RUNTIME], others: None },
     Rule {
         name: MANIFEST_REGISTRY,
         house: &[KERNEL, PORTS, STORE, RUNTIME, TESTKIT],
         others: None,
     },
-    Rule { name: "hivekeep-plan", house: &[RUNTIME, MANIFEST], others: None },
     Rule {
         name: "hivekeep-agent",
         house: &[KERNEL, PORTS, STORE, RUNTIME, MANIFEST, MANIFEST_REGISTRY, TESTKIT],

@@ -61,7 +61,7 @@ struct WorkflowText<'w> {
 
 impl WorkflowSpec {
     /// Names that templates of the workflow may use.
-    pub fn names(&self) -> Vec<&str> {
+    pub fn names(&self) -> BTreeSet<&str> {
         let mut names: BTreeSet<_> = RUN_NAMES.into_iter().collect();
         names.extend(self.states.keys().map(String::as_str));
         names.extend(self.context.iter().flatten().map(|(key, _)| key.as_str()));
@@ -78,13 +78,12 @@ impl WorkflowSpec {
                 _ => {}
             }
         }
-        names.into_iter().collect()
+        names
     }
 
     /// Names that expressions of the workflow may use.
-    pub fn expression_names(&self) -> Vec<&str> {
+    pub fn expression_names(&self) -> BTreeSet<&str> {
         let mut names = self.names();
-        names.retain(|name| !OUTPUT_NAMES.contains(name));
         names.extend(OUTPUT_NAMES);
         names
     }
@@ -108,7 +107,7 @@ pub(super) fn check(workflow: &WorkflowManifest, problems: &mut ProblemList<'_>)
     let spec = &workflow.spec;
     let (names, in_expressions) = (spec.names(), spec.expression_names());
     let mut in_handlers = names.clone();
-    in_handlers.push("output");
+    in_handlers.insert("output");
     let texts = spec.states.iter().flat_map(|(name, state)| texts(name, state));
     let mut list = TextList(texts.collect());
     let output = &workflow.metadata.output_template;

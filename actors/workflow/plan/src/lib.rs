@@ -4,4 +4,5 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod machine;
 pub mod resolve;
