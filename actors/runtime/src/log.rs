@@ -31,7 +31,7 @@ use write::Answer;
 
 pub use load::{
     EncodedRecords, Loaded, LogRecord, LogSet, Streams, load, load_all, read, read_all,
-    read_behind, read_encoded, read_records,
+    read_behind, read_encoded, read_one, read_records,
 };
 pub use write::LogError;
 

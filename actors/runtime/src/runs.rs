@@ -5,7 +5,7 @@
 //! begin ─▶ a step is due ─▶ an actor takes steps ─┬─▶ nothing is due: it waits, without an actor ─┐
 //!                ▲                                │     told, cancelled, or its time has come     │
 //!                ├────────────────────────────────┼───────────────────────────────────────────────┘
-//!                │                                └─▶ over ─▶ rested ─▶ forgotten by count and age
+//!                ├─ reopened ◀────────────────────┴─▶ over ─▶ rested ─▶ forgotten by count and age
 //!                └─ at the daemon's next start, from its records
 //! ```
 //! A run is a [`Saga`] with an owner. Its records are the only truth: what it waits for, the time that ends the
@@ -416,6 +416,22 @@ impl<G: Saga<State: RunState>> Runs<G> {
             told
         })
         .await
+    }
+
+    /// Has a run that is over go on, by records that say how, such as those of another attempt; it is admitted as one
+    /// that begins. `decide` gets the whole state. One that takes its last steps is waited for.
+    ///
+    /// # Errors
+    /// `too_many_runs`; `busy` for one that is not over; as `decide` refuses; `journal_failed`. It stays over then.
+    pub async fn reopen(
+        &self,
+        caller: RunCaller,
+        id: &str,
+        decide: impl FnOnce(&G::State) -> Result<Decision<RecordOf<G>>, ToolError> + Send + 'static,
+    ) -> Result<(), ToolError> {
+        let Found { id, view, .. } = self.0.table.find(caller, id)?;
+        let shared = self.0.clone();
+        to_its_end(async move { shared.reopen(id, view.state.user(), decide).await }).await
     }
 
     /// Removes a run that is over or given up, with all its records; false for another.

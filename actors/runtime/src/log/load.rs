@@ -294,6 +294,18 @@ pub fn load<S: Sourced>(
     Ok(state.map(|state| Loaded { state, upto, unfolded }))
 }
 
+/// Reads one entity with everything that was acknowledged before; `None` as [`load`].
+///
+/// # Errors
+/// See [`load`].
+pub async fn read_one<S: Sourced>(
+    journal: &Journal,
+    stream: &StreamId,
+) -> Result<Option<Loaded<S>>, LogError> {
+    let (from, of) = (journal.clone(), stream.clone());
+    behind_all(journal, stream, move || load::<S>(&from, &of)).await
+}
+
 /// Reads all entities of a kind. Blocks.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 use std::{future::Future, time::Duration};
 
 use futures::FutureExt;
-use hivekeep_kernel::{Address, Layer, ToolError, codes};
+use hivekeep_kernel::{Address, Layer, ToolError, User, codes};
 use hivekeep_store::StreamId;
 
 use super::{
@@ -64,14 +64,61 @@ impl<G: Saga<State: RunState>> Shared<G> {
         Ok(())
     }
 
-    pub(super) async fn remove(&self, id: IdOf<G>) -> Result<bool, ToolError> {
+    /// Waits until a run that is over has taken its last steps.
+    async fn rested(&self, id: IdOf<G>) -> Result<(), ToolError> {
         let rested = tokio::time::timeout(PATIENCE, self.table.rested(id)).await;
         rested.map_err(|_| {
             let message = format!("the {} {id} takes its last steps", G::State::LABEL);
             ToolError::new(Layer::Actor, codes::BUSY, message)
-                .next("repeat the call soon; nothing was removed")
+                .next("repeat the call soon; nothing was changed")
                 .retry_after(Duration::from_secs(1))
-        })?;
+        })
+    }
+
+    /// Has a run that is over go on as `decide` says.
+    pub(super) async fn reopen(
+        &self,
+        id: IdOf<G>,
+        user: User,
+        decide: impl FnOnce(&G::State) -> Result<Decision<RecordOf<G>>, ToolError> + Send,
+    ) -> Result<(), ToolError> {
+        self.rested(id).await?;
+        let label = G::State::LABEL;
+        let allowance =
+            G::State::ALLOWANCE.and_then(|kind| self.daemon.sessions.allowance(user, kind));
+        if !self.table.readmit(id, self.options.max_running, allowance)? {
+            let message = format!("the {label} {id} is not over");
+            return Err(ToolError::new(Layer::Actor, codes::BUSY, message).next(format!(
+                "wait for its end, or cancel it; {} shows it",
+                G::State::LISTED_BY
+            )));
+        }
+        let reopened = async {
+            let stream = stream::<G>(id)?;
+            let loaded = log::read_one::<G::State>(&self.daemon.journal, &stream).await?;
+            let log = Log::<G::State>::of(self.daemon.journal.clone(), stream, loaded);
+            log.decide(|state| match state {
+                Some(state) => decide(state),
+                None => Err(ToolError::internal("its records are gone")),
+            })?
+            .await?;
+            SagaHandle::new(log).ok_or_else(|| ToolError::internal("it was just read"))
+        };
+        match reopened.await {
+            Ok(handle) => {
+                self.table.put(id, KeptRun::Open(handle));
+                self.look(id);
+                Ok(())
+            }
+            Err(error) => {
+                self.table.stays_over(id);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn remove(&self, id: IdOf<G>) -> Result<bool, ToolError> {
+        self.rested(id).await?;
         match self.table.take(id) {
             Some(KeptRun::Open(handle)) => {
                 let _gone_with_its_manager = self.manager.send(Msg::Removed(id));
@@ -84,7 +131,11 @@ impl<G: Saga<State: RunState>> Shared<G> {
                     return Err(LogError::Journal { stream, source }.into());
                 }
             }
-            Some(KeptRun::Begins(_)) | None => return Ok(false),
+            Some(kept @ (KeptRun::Begins(_) | KeptRun::Reopens(_))) => {
+                self.table.put(id, kept);
+                return Ok(false);
+            }
+            None => return Ok(false),
         }
         Ok(true)
     }

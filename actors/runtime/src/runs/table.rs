@@ -29,6 +29,8 @@ pub(super) enum KeptRun<G: Saga<State: RunState>> {
     Open(SagaHandle<G>),
     /// Nothing follows.
     Over(G::State),
+    /// Over, and about to go on by a record that is being written.
+    Reopens(G::State),
 }
 
 impl<G: Saga<State: RunState>> Clone for KeptRun<G> {
@@ -37,6 +39,7 @@ impl<G: Saga<State: RunState>> Clone for KeptRun<G> {
             Self::Begins(user) => Self::Begins(*user),
             Self::Open(handle) => Self::Open(handle.clone()),
             Self::Over(state) => Self::Over(state.clone()),
+            Self::Reopens(state) => Self::Reopens(state.clone()),
         }
     }
 }
@@ -47,7 +50,7 @@ impl<G: Saga<State: RunState>> KeptRun<G> {
         match self {
             Self::Begins(_) => None,
             Self::Open(handle) => Some(handle.view(|view| look(&view.state))),
-            Self::Over(state) => Some(look(state)),
+            Self::Over(state) | Self::Reopens(state) => Some(look(state)),
         }
     }
 
@@ -56,7 +59,7 @@ impl<G: Saga<State: RunState>> KeptRun<G> {
         match self {
             Self::Begins(_) => None,
             Self::Open(handle) => Some(handle.view(SagaView::clone)),
-            Self::Over(state) => Some(SagaView::new(state.clone())),
+            Self::Over(state) | Self::Reopens(state) => Some(SagaView::new(state.clone())),
         }
     }
 
@@ -72,6 +75,7 @@ impl<G: Saga<State: RunState>> KeptRun<G> {
                 let state = &view.state;
                 (!state.status().is_over()).then(|| state.user())
             }),
+            Self::Reopens(state) => Some(state.user()),
             Self::Over(_) => None,
         }
     }
@@ -84,7 +88,7 @@ impl<G: Saga<State: RunState>> KeptRun<G> {
     /// Whether a step is due.
     fn runs(&self) -> bool {
         match self {
-            Self::Begins(_) => true,
+            Self::Begins(_) | Self::Reopens(_) => true,
             Self::Open(handle) => {
                 handle.view(|view| view.given_up.is_none() && !G::due(&view.state, &[]).is_empty())
             }
@@ -142,39 +146,40 @@ impl<G: Saga<State: RunState>> Table<G> {
         max_running: usize,
         allowance: Option<u64>,
     ) -> Result<(), ToolError> {
-        let (user, places) = (begun.user(), begun.takes_place());
         let mut runs = lock(&self.runs);
         if runs.contains_key(&id) {
             let message = format!("the {} {id} was begun before", G::State::LABEL);
             return Err(ToolError::internal(message));
         }
-        let (mut open, mut running) = ([0, 0], [0, 0]);
-        for run in runs.values() {
-            let Some(owner) = run.open_user() else { continue };
-            let own = usize::from(owner == user);
-            open = [open[0] + 1, open[1] + own];
-            if run.takes_place() {
-                running = [running[0] + 1, running[1] + own];
-            }
-        }
-        let allowance =
-            allowance.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        let bound = |most| if places { most } else { usize::MAX };
-        let bounds = [
-            (running[0], bound(max_running), "run"),
-            (running[1], bound(share(max_running).min(allowance)), "of one user run"),
-            (open[0], MOST_OPEN, "are not over"),
-            (open[1], share(MOST_OPEN), "of one user are not over"),
-        ];
-        if let Some((_, most, what)) = bounds.into_iter().find(|(count, most, _)| count >= most) {
-            let message = format!("{most} {}s {what}, as many as may", G::State::LABEL);
-            return Err(ToolError::new(Layer::Actor, codes::TOO_MANY_RUNS, message)
-                .next("wait for one to end, or cancel one; nothing was begun")
-                .retryable()
-                .detail("limit", most));
-        }
-        runs.insert(id, KeptRun::Begins(user));
+        has_room::<G>(&runs, begun, max_running, allowance)?;
+        runs.insert(id, KeptRun::Begins(begun.user()));
         Ok(())
+    }
+
+    /// Takes a place for a run that is over and is going to go on; false for one that is not over.
+    ///
+    /// # Errors
+    /// `too_many_runs`.
+    pub(super) fn readmit(
+        &self,
+        id: IdOf<G>,
+        max_running: usize,
+        allowance: Option<u64>,
+    ) -> Result<bool, ToolError> {
+        let mut runs = lock(&self.runs);
+        let Some(KeptRun::Over(state)) = runs.get(&id) else { return Ok(false) };
+        let state = state.clone();
+        has_room::<G>(&runs, &state, max_running, allowance)?;
+        runs.insert(id, KeptRun::Reopens(state));
+        Ok(true)
+    }
+
+    /// Gives the place back of a run that does not go on after all.
+    pub(super) fn stays_over(&self, id: IdOf<G>) {
+        let mut runs = lock(&self.runs);
+        if let Some(KeptRun::Reopens(state)) = runs.get(&id).cloned() {
+            runs.insert(id, KeptRun::Over(state));
+        }
     }
 
     pub(super) fn put(&self, id: IdOf<G>, run: KeptRun<G>) {
@@ -190,7 +195,7 @@ impl<G: Saga<State: RunState>> Table<G> {
     pub(super) fn handle(&self, id: IdOf<G>) -> Option<SagaHandle<G>> {
         match lock(&self.runs).get(&id)? {
             KeptRun::Open(handle) => Some(handle.clone()),
-            KeptRun::Begins(_) | KeptRun::Over(_) => None,
+            _ => None,
         }
     }
 
@@ -199,7 +204,7 @@ impl<G: Saga<State: RunState>> Table<G> {
         let runs = lock(&self.runs);
         let open = runs.iter().filter_map(|(id, run)| match run {
             KeptRun::Open(handle) => Some((*id, handle.clone())),
-            KeptRun::Begins(_) | KeptRun::Over(_) => None,
+            _ => None,
         });
         open.collect()
     }
@@ -275,7 +280,7 @@ impl<G: Saga<State: RunState>> Table<G> {
         let age = Duration::from_secs(u64::from(options.kept_days) * SECS_A_DAY);
         let over = runs.iter().filter_map(|(id, run)| match run {
             KeptRun::Over(state) => Some((state.ended_at().unwrap_or(now), *id, state.user())),
-            KeptRun::Begins(_) | KeptRun::Open(_) => None,
+            _ => None,
         });
         let mut over: Vec<_> = over.collect();
         // The last that ended first.
@@ -297,6 +302,42 @@ impl<G: Saga<State: RunState>> Table<G> {
         gone.iter().for_each(|id| drop(runs.remove(id)));
         gone
     }
+}
+
+/// Refuses a run for which there is no room.
+fn has_room<G: Saga<State: RunState>>(
+    runs: &BTreeMap<IdOf<G>, KeptRun<G>>,
+    begun: &G::State,
+    max_running: usize,
+    allowance: Option<u64>,
+) -> Result<(), ToolError> {
+    let (user, places) = (begun.user(), begun.takes_place());
+    let (mut open, mut running) = ([0, 0], [0, 0]);
+    for run in runs.values() {
+        let Some(owner) = run.open_user() else { continue };
+        let own = usize::from(owner == user);
+        open = [open[0] + 1, open[1] + own];
+        if run.takes_place() {
+            running = [running[0] + 1, running[1] + own];
+        }
+    }
+    let allowance =
+        allowance.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    let bound = |most| if places { most } else { usize::MAX };
+    let bounds = [
+        (running[0], bound(max_running), "run"),
+        (running[1], bound(share(max_running).min(allowance)), "of one user run"),
+        (open[0], MOST_OPEN, "are not over"),
+        (open[1], share(MOST_OPEN), "of one user are not over"),
+    ];
+    let Some((_, most, what)) = bounds.into_iter().find(|(count, most, _)| count >= most) else {
+        return Ok(());
+    };
+    let message = format!("{most} {}s {what}, as many as may", G::State::LABEL);
+    Err(ToolError::new(Layer::Actor, codes::TOO_MANY_RUNS, message)
+        .next("wait for one to end, or cancel one; nothing was begun")
+        .retryable()
+        .detail("limit", most))
 }
 
 /// Part of a limit that a single user may take.

@@ -391,3 +391,45 @@ async fn a_run_is_begun_although_nobody_waits_for_it_and_none_that_is_not_writte
     assert_eq!((error.code.as_ref(), error.retryable), ("journal_failed", false), "{error:?}");
     assert_eq!(stage.runs.list(ADA, None, 10).1, 1);
 }
+
+#[tokio::test]
+async fn a_run_that_is_over_goes_on_as_it_is_told() {
+    let stage = Stage::new(RunOptions { max_running: 2, ..ROOMY }).await;
+    let id = stage.begin(ADA, asks()).await.expect("begun");
+    stage.until(&id, |view| view.state.asks()).await;
+    assert_eq!(stage.again(ADA, &id).await.expect_err("it waits").code, "busy");
+    stage.runs.cancel(ADA, &id).await.expect("cancelled");
+    assert_eq!(stage.rested(&id).await.status(), RunStatus::Cancelled);
+    assert_eq!(stage.again(BEN, &id).await.expect_err("not his").code, "errand_not_found");
+
+    stage.again(ADA, &id).await.expect("it goes on");
+    let stage = stage.crashed().await;
+    stage.until(&id, |view| view.state.asks()).await;
+    stage.say(ADA, &id, "never").await.expect("it waits");
+    let over = stage.rested(&id).await;
+    assert_eq!(over.status(), RunStatus::Completed, "it is not cancelled any more");
+    assert_eq!(stage.again(ADA, &id).await.expect_err("refused").code, "invalid_input");
+    assert_eq!(stage.view(&id).state, over.state);
+    let page = stage.runs.events(ADA, &id, 3, 100).await.expect("read");
+    let named: Vec<_> = page.events.iter().map(|event| event.event.event_type).collect();
+    assert_eq!(named, ["cancelled", "ended", "again", "word", "stepped", "ended"]);
+
+    // A place is taken as by one that begins, and by one of several that reopen it at a time.
+    let other = stage.begin(ADA, asks()).await.expect("begun");
+    stage.until(&other, |view| view.state.asks()).await;
+    stage.say(ADA, &other, "on").await.expect("it waits");
+    stage.rested(&other).await;
+    stage.world.gate.store(true, SeqCst);
+    let [one, two] = [stage.begin(ADA, of_group("")), stage.begin(BEN, of_group(""))];
+    let (one, two) = (one.await.expect("begun"), two.await.expect("begun"));
+    assert_eq!(stage.again(ADA, &other).await.expect_err("full").code, "too_many_runs");
+    stage.world.gate.store(false, SeqCst);
+    let _over = (stage.rested(&one).await, stage.rested(&two).await);
+    let both = tokio::join!(stage.again(ADA, &other), stage.again(ADA, &other));
+    assert!(both.0.is_ok() || both.1.is_ok(), "{both:?}");
+    stage.rested(&other).await;
+    let page = stage.runs.events(ADA, &other, 0, 100).await.expect("read");
+    let again = page.events.iter().filter(|event| event.event.event_type == "again").count();
+    assert_eq!(again, usize::from(both.0.is_ok()) + usize::from(both.1.is_ok()));
+    names(&page);
+}

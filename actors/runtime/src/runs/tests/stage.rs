@@ -118,6 +118,14 @@ impl Stage {
         self.runs.tell(by, id, decide).await
     }
 
+    pub(super) async fn again(&self, by: RunCaller, id: &str) -> Result<(), ToolError> {
+        let decide = |state: &Errand| match state.word.as_deref() {
+            Some("never") => Err(ToolError::invalid("it was told never")),
+            _ => Ok(Decision::record(Record::Again)),
+        };
+        self.runs.reopen(by, id, decide).await
+    }
+
     pub(super) fn cx(&self, by: RunCaller) -> CallCx {
         let (cancel, limit) = (CancellationToken::new(), Duration::from_secs(60));
         CallCx::internal(self.session(by.user), limit, cancel, tracing::Span::none())

@@ -44,14 +44,32 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(super) enum Record {
-    Begun { user: User, session: SessionId, plan: Plan, at: DateTime<Utc> },
-    Stepped { step: u8 },
-    Naps { until: DateTime<Utc> },
-    Woken { at: DateTime<Utc> },
-    Word { text: String, at: DateTime<Utc> },
+    Begun {
+        user: User,
+        session: SessionId,
+        plan: Plan,
+        at: DateTime<Utc>,
+    },
+    Stepped {
+        step: u8,
+    },
+    Naps {
+        until: DateTime<Utc>,
+    },
+    Woken {
+        at: DateTime<Utc>,
+    },
+    Word {
+        text: String,
+        at: DateTime<Utc>,
+    },
     Cancelled,
-    Ended { at: DateTime<Utc> },
+    Ended {
+        at: DateTime<Utc>,
+    },
     Swept,
+    /// The last step is taken again.
+    Again,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -115,6 +133,9 @@ impl Sourced for Errand {
             Record::Cancelled if !self.cancelled => self.cancelled = true,
             Record::Ended { at } if self.ended_at.is_none() => self.ended_at = Some(at),
             Record::Swept if !self.swept => self.swept = true,
+            Record::Again if self.ended_at.is_some() => {
+                (self.steps, self.cancelled, self.ended_at) = (self.steps.min(2), false, None);
+            }
             other => return Err(other),
         }
         self.records += 1;
@@ -180,6 +201,7 @@ impl RunState for Errand {
             Record::Cancelled => ("cancelled", json!({})),
             Record::Ended { .. } => ("ended", json!({})),
             Record::Swept => ("swept", json!({})),
+            Record::Again => ("again", json!({})),
         };
         RunEvent { event_type, payload }
     }
@@ -189,9 +211,11 @@ impl RunState for Errand {
             | Record::Woken { at }
             | Record::Word { at, .. }
             | Record::Ended { at } => Some(*at),
-            Record::Stepped { .. } | Record::Naps { .. } | Record::Cancelled | Record::Swept => {
-                None
-            }
+            Record::Stepped { .. }
+            | Record::Naps { .. }
+            | Record::Cancelled
+            | Record::Swept
+            | Record::Again => None,
         }
     }
     fn rest(&mut self) {
