@@ -23,15 +23,15 @@ pub struct Reference<'t> {
 /// Path of a value that a reference names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferencePath<'t> {
-    /// `consts.NAME`.
+    /// Constant, as `consts.NAME`.
     Const(&'t str),
     /// `params`: all parameters as a JSON object.
     Params,
-    /// `params.NAME`.
+    /// Parameter, as `params.NAME`.
     Param(&'t str),
-    /// `env.NAME`.
+    /// Variable, as `env.NAME`.
     Env(&'t str),
-    /// `steps.ID.outputs.NAME`.
+    /// Output of a step, as `steps.ID.outputs.NAME`.
     StepOutput {
         /// Id of the step.
         step: &'t str,
@@ -40,7 +40,7 @@ pub enum ReferencePath<'t> {
     },
     /// `foreach.index`: place of the item, from 0.
     ForeachIndex,
-    /// `foreach.key`.
+    /// Key of the item, as `foreach.key`.
     ForeachKey,
     /// `foreach.NAME` or `foreach.NAME.FIELD`.
     ForeachItem {

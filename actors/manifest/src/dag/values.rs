@@ -158,6 +158,18 @@ pub enum DagStatusCodes {
     More(Vec<i64>),
 }
 
+impl DagStatusCodes {
+    /// Statuses in order.
+    pub fn codes(&self) -> Vec<i32> {
+        let code = |code: &i64| i32::try_from(*code).ok();
+        match self {
+            Self::One(one) => code(one).into_iter().collect(),
+            Self::Text(text) => text.trim().parse().ok().into_iter().collect(),
+            Self::More(more) => more.iter().filter_map(code).collect(),
+        }
+    }
+}
+
 /// Condition, or a list of them, which all have to hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use hivekeep_manifest::dag::reference::{ReferencePath, StepResult};
+use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use super::{FieldRule, RunParams, ScopeName, extract::find};
@@ -30,7 +31,8 @@ pub struct TextScopes<'a> {
 }
 
 /// Values that a step has left.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StepValues {
     /// Declared outputs.
     pub outputs: NamedTexts,
@@ -47,7 +49,8 @@ pub struct StepValues {
 }
 
 /// Item of a step that is done for each of several.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ItemScope {
     /// Item of `foreach`.
     Foreach {
