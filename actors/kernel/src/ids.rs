@@ -138,6 +138,10 @@ id!(
     ExecutionId, "execution", "exec"
 );
 id!(
+    /// A run of a workflow or of a DAG.
+    RunId, "run", "run"
+);
+id!(
     /// A volume: durable storage of a user.
     VolumeId, "volume", "vol"
 );

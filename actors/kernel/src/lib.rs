@@ -37,8 +37,8 @@ pub use error::{ErrorCode, Layer, ToolError};
 pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use ids::{
     AgentId, ApprovalId, ArtifactId, CallId, CredentialId, DeferredId, ExecutionId, GrantId,
-    IdError, JobId, LayerId, MessageId, RepositoryId, ScriptId, SessionId, SnapshotId, SwarmId,
-    TeamId, User, VolumeId, WorkspaceId,
+    IdError, JobId, LayerId, MessageId, RepositoryId, RunId, ScriptId, SessionId, SnapshotId,
+    SwarmId, TeamId, User, VolumeId, WorkspaceId,
 };
 pub use mailbox::{ActorUnavailable, Address, AskError};
 pub use prompt::{ClientPrompt, UserQuestion, UserReply};

@@ -21,6 +21,7 @@ pub mod egress;
 #[cfg(feature = "expression")]
 pub mod expression;
 mod family;
+pub mod guest_task;
 pub mod host_process;
 #[cfg(feature = "http")]
 pub mod http;

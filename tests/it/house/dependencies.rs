@@ -31,6 +31,7 @@ const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
 const MANIFEST: &str = "hivekeep-manifest";
+const PLAN: &str = "hivekeep-plan";
 const MANIFEST_REGISTRY: &str = "hivekeep-manifest-registry";
 const REGISTRY: &str = "hivekeep-registry";
 const SERVER: &str = "hivekeep-door-server";
@@ -46,7 +47,7 @@ const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 44] = [
+const RULES: [Rule; 45] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -140,7 +141,12 @@ const RULES: [Rule; 44] = [
         others: None,
     },
     Rule { name: ENCODER, house: &[], others: None },
-    Rule { name: "hivekeep-plan", house: &[MANIFEST, RUNTIME], others: None },
+    Rule { name: PLAN, house: &[MANIFEST, RUNTIME], others: None },
+    Rule {
+        name: "hivekeep-workflow",
+        house: &[KERNEL, PORTS, RUNTIME, MANIFEST, PLAN, TESTKIT],
+        others: None,
+    },
     Rule { name: MANIFEST, house: &[KERNEL, PORTS, RUNTIME], others: None },
     Rule {
         name: MANIFEST_REGISTRY,

@@ -3,7 +3,7 @@
 //! the task that its source began, which waits for an answer there.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -18,6 +18,7 @@ use hivekeep_ports::{
     TaskResult, TaskText, TaskWindow, Tasks,
 };
 use hivekeep_runtime::{
+    guest_task::GuestTask,
     log::{Decision, LogError},
     runs::RunState,
     saga::SagaView,
@@ -46,8 +47,6 @@ const ERROR_BYTES: u32 = 4 * 1024;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between two looks at it.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Time for the end of a program whose execution is over.
-const STOPPING: Duration = Duration::from_secs(20);
 /// Longest time of a task.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -319,7 +318,10 @@ impl ProgramRun<'_> {
         let (mut assigned, mut until) = (self.forked.is_some(), None);
         loop {
             let looked = match assigned {
-                false => self.put(&assignment).await,
+                false => {
+                    let task = self.task(self.at()?, &assignment.message_id);
+                    task.put(assignment.clone()).await
+                }
                 true => self.result(&assignment.message_id).await,
             };
             match looked {
@@ -344,31 +346,28 @@ impl ProgramRun<'_> {
         place.ok_or_else(|| ToolError::internal("a program runs in no machine"))
     }
 
-    async fn put(&self, assignment: &TaskAssignment) -> Result<Option<TaskResult>, ToolError> {
-        let taken = self.ports.tasks.put(self.at()?, assignment.clone()).await?;
-        Ok(taken.result)
+    fn task<'t>(&'t self, workspace: WorkspaceId, message: &'t str) -> GuestTask<'t> {
+        GuestTask { tasks: &*self.ports.tasks, workspace, id: &self.task_id, message }
     }
 
     /// Waits for news, and looks for the result.
     async fn result(&self, message: &str) -> Result<Option<TaskResult>, ToolError> {
         let at = self.at()?;
-        let mut hints = self.ports.tasks.hints(at).await?;
-        let sent = BTreeMap::from([(self.task_id.clone(), message.to_owned())]);
         // Looked at before its result: one that has ended has that.
         let is_lost = match self.forked {
             Some(_) => !self.ports.tasks.board(at).await?.running.contains(&self.task_id),
             None => false,
         };
-        let page = self.ports.tasks.results(at, 0, 20, &sent).await?;
-        if page.results.is_empty() && is_lost {
-            let message = "the program that was forked does not run in the machine of the fork";
-            return Err(ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message)
-                .next("fork from an earlier checkpoint, or run the agent again"));
+        let task = self.task(at, message);
+        if !is_lost {
+            return task.look().await;
         }
-        if page.results.is_empty() {
-            hints.next().await;
+        if let Some(result) = task.result().await? {
+            return Ok(Some(result));
         }
-        Ok(page.results.into_iter().next())
+        let message = "the program that was forked does not run in the machine of the fork";
+        Err(ToolError::new(Layer::Actor, codes::PROGRAM_FAILED, message)
+            .next("fork from an earlier checkpoint, or run the agent again"))
     }
 
     /// End of the program, with the last of what it wrote.
@@ -404,12 +403,7 @@ impl ProgramRun<'_> {
         let machines = &self.saga.shared.machines;
         let own = || machines.own(self.state).map(|found| found.id);
         let Some(at) = self.workspace.get().copied().or_else(own) else { return };
-        let stopping = self.ports.tasks.cancel(at, self.task_id.clone());
-        match tokio::time::timeout(STOPPING, stopping).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(task = self.task_id, %error, "it is not stopped"),
-            Err(_) => tracing::warn!(task = self.task_id, "it is not stopped in time"),
-        }
+        self.task(at, "").stop().await;
     }
 
     /// Lets the machine forget the result, which is recorded.
@@ -418,8 +412,6 @@ impl ProgramRun<'_> {
             return self.hang_up().await;
         }
         let Some(at) = self.workspace.get() else { return };
-        let forgetting = self.ports.tasks.acknowledge(*at, vec![self.task_id.clone()]);
-        // A machine that is away keeps it until it ends.
-        let _kept = tokio::time::timeout(STOPPING, forgetting).await;
+        self.task(*at, "").forget().await;
     }
 }

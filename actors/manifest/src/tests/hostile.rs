@@ -113,6 +113,7 @@ fn what_is_large_is_judged_in_linear_time() {
     }
 }
 
+#[test]
 fn a_large_workflow_with_many_texts_is_walked() {
     let head = "apiVersion: 100monkeys.ai/v1\nkind: Workflow\nmetadata: {name: x}\nspec:\n  initial_state: s0\n  states:\n";
     let state = |at: usize, body: &str| format!("    s{at}: {body}\n");

@@ -1,0 +1,196 @@
+//! A run of a DAG: a plan that is gone through, one durable record at a time.
+//!
+//! ```text
+//! open a session ─▶ [conditions] ─▶ nodes, as their order says ─▶ handlers ─▶ over ─▶ close the session
+//! ```
+//! [`RunFold`] is moved by records alone, and says what is due. A try of a node is recorded before anything is done for
+//! it, and its command is a task of the guest under a name of its own: after a crash the task is found by that name,
+//! running or over, and is not run again.
+
+mod action;
+mod begin;
+mod children;
+mod command;
+mod conditions;
+mod events;
+mod expand;
+mod outputs;
+mod place;
+mod records;
+mod scope;
+mod script;
+mod state;
+mod work;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use chrono::Utc;
+use hivekeep_kernel::{Layer, RunId, ToolError};
+use hivekeep_plan::{
+    plan::NodeRole,
+    progress::{DueStep, NodeKey, ProgressRecord},
+};
+use hivekeep_ports::{ChildSessions, Places, TaskOutputs, Tasks};
+use hivekeep_runtime::{
+    Daemon, ToolClient,
+    log::{Decision, LogError},
+    runs::WeakRuns,
+    saga::{Saga, SagaHandle},
+};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+pub use begin::RunRequest;
+pub use records::RunTrigger;
+pub(crate) use records::{NodeLeft, RunRecord, RunWorkspace};
+pub(crate) use state::RunFold;
+
+/// Runs of a user at a time, as tiers bound them.
+pub const HELD: &str = "runs";
+/// Nodes of one run that work at a time.
+const NODES_AT_ONCE: usize = 100;
+/// Time limit of the end of a session.
+const CLOSING: Duration = Duration::from_secs(60);
+
+/// Step of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunStep {
+    /// Opens the run's session.
+    Open,
+    /// Resolves its parameters and its environment.
+    Resolve,
+    /// Goes on with the plan.
+    Due(DueStep),
+    /// Ends the run's session.
+    Close,
+}
+
+/// Ports that all runs share.
+pub(crate) struct RunShared {
+    pub(crate) daemon: Daemon,
+    pub(crate) children: Arc<dyn ChildSessions>,
+    pub(crate) places: Arc<dyn Places>,
+    pub(crate) tasks: Arc<dyn Tasks>,
+    pub(crate) outputs: Arc<dyn TaskOutputs>,
+    pub(crate) tools: ToolClient<RunId>,
+    /// All runs, once they are read.
+    pub(crate) runs: OnceLock<WeakRuns<RunSaga>>,
+}
+
+impl RunShared {
+    /// Ports of a daemon.
+    ///
+    /// # Errors
+    /// `internal` where a family that is needed is not there.
+    pub(crate) fn of(daemon: &Daemon) -> Result<Self, ToolError> {
+        Ok(Self {
+            children: daemon.ports.need::<dyn ChildSessions>()?,
+            places: daemon.ports.need::<dyn Places>()?,
+            tasks: daemon.ports.need::<dyn Tasks>()?,
+            outputs: daemon.ports.need::<dyn TaskOutputs>()?,
+            tools: ToolClient::new(daemon.tools.clone()),
+            runs: OnceLock::new(),
+            daemon: daemon.clone(),
+        })
+    }
+}
+
+/// Incarnation of a run.
+pub(crate) struct RunSaga {
+    shared: Arc<RunShared>,
+    handle: SagaHandle<Self>,
+    /// Workspace of the commands, once one is needed.
+    workspace: OnceCell<RunWorkspace>,
+    /// Token of what a stop of the run does not cut short.
+    never: CancellationToken,
+}
+
+impl Saga for RunSaga {
+    type State = RunFold;
+    type Step = RunStep;
+    type Live = ();
+    type Args = Arc<RunShared>;
+
+    fn resume(shared: Arc<RunShared>, handle: SagaHandle<Self>) -> Self {
+        Self { shared, handle, workspace: OnceCell::new(), never: CancellationToken::new() }
+    }
+
+    fn due(state: &RunFold, _: &[RunStep]) -> Vec<RunStep> {
+        state.due()
+    }
+
+    fn parallel(_: &RunFold) -> usize {
+        NODES_AT_ONCE
+    }
+
+    /// Commands go on in their guest, and are found there.
+    fn interruptible(step: RunStep) -> bool {
+        matches!(step, RunStep::Resolve | RunStep::Due(DueStep::Work(_) | DueStep::Gate))
+    }
+
+    async fn step(&self, step: RunStep) -> Result<(), LogError> {
+        match step {
+            RunStep::Open => self.open().await,
+            RunStep::Resolve => self.resolve().await,
+            RunStep::Close => self.close().await,
+            RunStep::Due(DueStep::Gate) => self.gate().await,
+            RunStep::Due(DueStep::Work(key)) => self.work(key).await,
+            RunStep::Due(DueStep::Finish) => {
+                self.moved(ProgressRecord::Over { at: Utc::now() }, None).await
+            }
+            RunStep::Due(DueStep::Leave(key)) => self.leave(key).await,
+            RunStep::Due(DueStep::Child(key, child)) => self.child(key, child).await,
+            RunStep::Due(DueStep::Move(node)) => {
+                let way = hivekeep_plan::progress::MachineMove::Failed;
+                self.moved(ProgressRecord::Moved { left: node, way, at: Utc::now() }, None).await
+            }
+        }
+    }
+}
+
+impl RunSaga {
+    /// Records progress, unless something came between that it does not fit behind any more.
+    async fn moved(
+        &self,
+        progress: ProgressRecord,
+        left: Option<Box<NodeLeft>>,
+    ) -> Result<(), LogError> {
+        let decide = |state: &RunFold| {
+            let work = state.work();
+            let fits = work.is_some_and(|it| it.progress.clone().apply(&progress).is_ok());
+            Ok(match fits {
+                true => Decision::record(RunRecord::Moved { progress, left }),
+                false => Decision::nothing(),
+            })
+        };
+        self.handle.decide::<LogError>(decide).await
+    }
+
+    async fn close(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        self.inform(&state).await;
+        let mut error = None;
+        if let Some(session) = state.session {
+            let ending = self.shared.children.end(session);
+            error = match tokio::time::timeout(CLOSING, ending).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(Box::new(error)),
+                Err(_) => Some(Box::new(ToolError::deadline(Layer::Session, CLOSING.as_secs()))),
+            };
+        }
+        self.handle.record(RunRecord::Closed { at: Utc::now(), error }).await
+    }
+
+    /// Token that fires when what a node does is to be cut short. Handlers work although the run is stopped.
+    fn cancel_of(&self, state: &RunFold, key: NodeKey) -> &CancellationToken {
+        let plan = state.work().map(|work| work.progress.plan());
+        let role = plan.and_then(|plan| plan.node(key.node)).map(|node| node.role);
+        match role {
+            Some(NodeRole::Step | NodeRole::Init) => self.handle.cancelled(),
+            _ => &self.never,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Children of a run: begun under ids that were recorded before, and told of to their parent by themselves.
+
+use chrono::Utc;
+use hivekeep_kernel::{RunId, ToolError, User, codes};
+use hivekeep_manifest::dag::{DagManifest, DagStepEntry, DagSteps, DagType};
+use hivekeep_plan::progress::{ChildPhase, NodeKey, NodePhase, ProgressRecord, RunOutcome};
+use hivekeep_runtime::{
+    log::{Decision, LogError},
+    runs::{RunCaller, Runs},
+};
+use tokio::time::Instant;
+
+use super::{
+    NodeLeft, RunFold, RunRecord, RunSaga, RunTrigger,
+    begin::invalid,
+    expand::{item_scope, run_outputs},
+    place::{PATIENCE, PAUSE},
+    records::{LoopBody, RunBegun, RunChild},
+    scope::RunScopes,
+    state::RunWork,
+};
+
+/// Most runs above a run.
+const MAX_DEPTH: u32 = 10;
+/// Daemon itself, which sees all runs.
+const DAEMON: RunCaller = RunCaller { user: User::Nobody, operator: true };
+
+impl RunSaga {
+    fn runs(&self) -> Result<Runs<Self>, ToolError> {
+        let runs = self.shared.runs.get().and_then(hivekeep_runtime::runs::WeakRuns::upgrade);
+        runs.ok_or_else(ToolError::daemon_stopping)
+    }
+
+    /// Begins a child, unless an earlier incarnation did, and records that.
+    pub(super) async fn child(&self, key: NodeKey, child: u32) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let begun = async {
+            let (runs, work) = (self.runs()?, state.work().ok_or_else(ToolError::cancelled)?);
+            let children = state.children.get(&key.node).cloned().unwrap_or_default();
+            let planned = children.get(child as usize);
+            let planned = planned.ok_or_else(|| ToolError::internal("a child of no step"))?;
+            let first = self.first_record(&state, work, key, child, planned)?;
+            let until = Instant::now() + PATIENCE;
+            while runs.get(DAEMON, &planned.id.to_string()).is_err() {
+                match runs.begin(planned.id, first.clone()).await {
+                    Ok(()) => break,
+                    // A place is waited for until there is one.
+                    Err(error) if error.is(codes::TOO_MANY_RUNS) => {}
+                    Err(error) if error.retryable && Instant::now() < until => {}
+                    Err(error) => return Err(error),
+                }
+                let cancelled = self.cancel_of(&state, key).cancelled();
+                if tokio::time::timeout(PAUSE, cancelled).await.is_ok() {
+                    return Err(ToolError::cancelled());
+                }
+            }
+            Ok(())
+        };
+        let outcome = begun.await;
+        let at = Utc::now();
+        self.moved(ProgressRecord::ChildBegun { key, child, at }, None).await?;
+        if let Err(error) = outcome {
+            let left = NodeLeft { error: Some(Box::new(error)), ..NodeLeft::default() };
+            let ended = ProgressRecord::ChildEnded { key, child, succeeded: false, at };
+            self.moved(ended, Some(Box::new(left))).await?;
+        }
+        Ok(())
+    }
+
+    fn first_record(
+        &self,
+        state: &RunFold,
+        work: &RunWork,
+        key: NodeKey,
+        child: u32,
+        planned: &RunChild,
+    ) -> Result<RunRecord, ToolError> {
+        let begun = &state.begun;
+        if begun.depth >= MAX_DEPTH {
+            return Err(invalid(format!(
+                "runs are {MAX_DEPTH} deep in one another, as many as may"
+            )));
+        }
+        let node = work.progress.plan().node(key.node);
+        let foreach = node.and_then(|node| node.action.step.foreach.as_ref());
+        let (dag, name, body) = match (&planned.dag, foreach) {
+            (Some(name), _) => {
+                let dag = begun.documents.get(name).cloned();
+                (
+                    dag.ok_or_else(|| invalid(format!("there is no DAG `{name}`")))?,
+                    name.clone(),
+                    None,
+                )
+            }
+            (None, Some(foreach)) => {
+                let scopes = RunScopes::of_node(state, work, key.node, &begun.folder)?;
+                let mut items = scopes.items.clone();
+                let key = planned.key.clone();
+                items.push(item_scope(foreach, child as usize, key, &planned.given));
+                let mut beginning = (*work.beginning).clone();
+                beginning.env = scopes.env.clone();
+                let steps = foreach.steps.iter().cloned();
+                let dag = DagManifest {
+                    dag_type: Some(DagType::Graph),
+                    steps: DagSteps::List(
+                        steps.map(|it| DagStepEntry::Step(Box::new(it))).collect(),
+                    ),
+                    handler_on: None,
+                    preconditions: None,
+                    retry_policy: None,
+                    delay_sec: None,
+                    timeout_sec: None,
+                    ..(*begun.dag).clone()
+                };
+                let collect = foreach.collect.clone().unwrap_or_default();
+                let steps = scopes.steps.clone().unwrap_or_default();
+                let body = LoopBody { beginning, steps, items, collect };
+                (dag, begun.name.clone(), Some(Box::new(body)))
+            }
+            (None, None) => return Err(ToolError::internal("a child of no step")),
+        };
+        Ok(RunRecord::Begun(Box::new(RunBegun {
+            id: planned.id,
+            user: begun.user,
+            session: begun.session,
+            name,
+            trigger: RunTrigger::Parent { run: begun.id, key, child },
+            place: begun.place.clone(),
+            folder: format!("{}/{}.{}-{child}", begun.folder, key.node.0, key.tries),
+            dag: Box::new(dag),
+            documents: begun.documents.clone(),
+            given: planned.given.clone(),
+            depth: begun.depth + 1,
+            body,
+            at: Utc::now(),
+        })))
+    }
+
+    /// Stops the children of a try that have begun.
+    pub(super) async fn stop_children(&self, state: &RunFold, key: NodeKey) {
+        let Ok(runs) = self.runs() else { return };
+        for child in state.children.get(&key.node).iter().flat_map(|children| children.iter()) {
+            // A child that is over, or was never begun, needs no stop.
+            let _over = runs.cancel(DAEMON, &child.id.to_string()).await;
+        }
+    }
+
+    /// Tells the parent of the run's end, as a record of the parent.
+    pub(super) async fn inform(&self, state: &RunFold) {
+        let RunTrigger::Parent { run, key, child } = state.begun.trigger else { return };
+        let succeeded =
+            matches!(state.outcome(), Some(RunOutcome::Succeeded | RunOutcome::PartlySucceeded));
+        let mut left = NodeLeft::default();
+        let outputs = state.work().map(|work| run_outputs(state, work)).transpose();
+        let succeeded = match outputs {
+            Ok(outputs) => {
+                left.published = outputs;
+                succeeded
+            }
+            Err(error) => {
+                left.error = Some(Box::new(error));
+                false
+            }
+        };
+        left.succeeded = succeeded;
+        let told = match self.runs() {
+            Ok(runs) => tell_parent(&runs, run, key, child, succeeded, left).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = told {
+            tracing::info!(run = %state.begun.id, parent = %run, %error, "its parent is not told of its end");
+        }
+    }
+}
+
+/// Records a child's end in its parent, with its beginning where the parent has not recorded that yet.
+async fn tell_parent(
+    runs: &Runs<RunSaga>,
+    parent: RunId,
+    key: NodeKey,
+    child: u32,
+    succeeded: bool,
+    left: NodeLeft,
+) -> Result<(), ToolError> {
+    let decide = move |state: &RunFold| {
+        let at = Utc::now();
+        let node = state.work().and_then(|work| work.progress.node(key.node));
+        let Some(NodePhase::Children(children)) =
+            node.filter(|it| it.tries == key.tries).map(|it| &it.phase)
+        else {
+            return Ok(Decision::nothing());
+        };
+        let ended = ProgressRecord::ChildEnded { key, child, succeeded, at };
+        let ended = RunRecord::Moved { progress: ended, left: Some(Box::new(left)) };
+        Ok(match children.get(child as usize) {
+            Some(ChildPhase::Open) => {
+                let begun = RunRecord::moved(ProgressRecord::ChildBegun { key, child, at });
+                Decision::record(begun).and(ended)
+            }
+            Some(ChildPhase::Begun) => Decision::record(ended),
+            _ => Decision::nothing(),
+        })
+    };
+    runs.tell(DAEMON, &parent.to_string(), decide).await
+}

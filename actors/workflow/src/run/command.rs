@@ -1,0 +1,161 @@
+//! Commands of a run: tasks of its workspace, each run once for its name, whatever dies meanwhile.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use hivekeep_kernel::{ToolError, codes};
+use hivekeep_ports::{TaskAssignment, TaskOutcome, TaskResult, TaskWindow};
+use hivekeep_runtime::guest_task::GuestTask;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    RunFold, RunSaga, RunWorkspace,
+    place::{PATIENCE, PAUSE},
+};
+
+/// Longest time of a command that names no limit.
+pub(super) const LONGEST_SECS: u64 = 24 * 60 * 60;
+/// Time limit of the result of a command that is stopped.
+const STOPPING: Duration = Duration::from_secs(60);
+/// Bytes of an output that are read at a time.
+const WINDOW: u32 = 256 * 1024;
+
+/// Command with its surroundings.
+pub(super) struct CommandRequest {
+    /// Name of its task behind the run's id.
+    pub(super) name: String,
+    /// Script for `/bin/sh`.
+    pub(super) script: String,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) timeout_secs: u64,
+}
+
+/// Command that has ended, and where it ran.
+pub(super) struct RanTask {
+    pub(super) task_id: String,
+    pub(super) result: TaskResult,
+    pub(super) workspace: RunWorkspace,
+}
+
+impl RanTask {
+    /// Exit status as a shell has it; none of a command that did not come to its end.
+    pub(super) fn exit_code(&self) -> Option<i32> {
+        match self.result.outcome {
+            TaskOutcome::Exited { exit_code } => Some(exit_code),
+            TaskOutcome::Signalled { signal } => Some(128 + signal),
+            _ => None,
+        }
+    }
+}
+
+impl RunSaga {
+    /// Runs a command to its end. One that an earlier incarnation began is found by its name. When `cancel` fires it is
+    /// ended.
+    ///
+    /// # Errors
+    /// When there is no workspace, or it does not answer for long.
+    pub(super) async fn command(
+        &self,
+        state: &RunFold,
+        request: CommandRequest,
+        cancel: &CancellationToken,
+    ) -> Result<RanTask, ToolError> {
+        let mut workspace = self.workspace(state, cancel).await?;
+        let task_id = format!("{}/{}", state.begun.id, request.name);
+        let message = state.begun.id.to_string();
+        let assignment = TaskAssignment {
+            message_id: message.clone(),
+            task_id: task_id.clone(),
+            command: request.script,
+            workdir: Some(workspace.root.clone()),
+            env: request.env,
+            timeout_secs: request.timeout_secs.clamp(1, LONGEST_SECS),
+        };
+        let (mut assigned, mut until, mut stopped) = (false, None, None);
+        loop {
+            let tasks = &*self.shared.tasks;
+            let task = GuestTask {
+                tasks,
+                workspace: workspace.workspace,
+                id: &task_id,
+                message: &message,
+            };
+            if cancel.is_cancelled() && stopped.is_none() {
+                if !assigned {
+                    return Err(ToolError::cancelled());
+                }
+                task.stop().await;
+                stopped = Some(Instant::now() + STOPPING);
+            }
+            let looking = async {
+                match assigned {
+                    false => task.put(assignment.clone()).await,
+                    true => task.look().await,
+                }
+            };
+            let looked = match stopped {
+                None => match cancel.run_until_cancelled(looking).await {
+                    Some(looked) => looked,
+                    None => continue,
+                },
+                Some(end) if Instant::now() < end => looking.await,
+                Some(_) => return Err(ToolError::cancelled()),
+            };
+            match looked {
+                Ok(Some(result)) => return Ok(RanTask { task_id, result, workspace }),
+                Ok(None) => (assigned, until) = (true, None),
+                Err(error) if error.is_any(&[codes::INVALID_INPUT, codes::TOO_LARGE]) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    if Instant::now() >= *until.get_or_insert(Instant::now() + PATIENCE) {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                    workspace = self.ready(state, cancel).await?;
+                }
+            }
+        }
+    }
+
+    /// Lets the guest forget a command, whose result is recorded.
+    pub(super) async fn forget(&self, state: &RunFold, ran: &RanTask) {
+        let message = state.begun.id.to_string();
+        let (workspace, id) = (ran.workspace.workspace, &*ran.task_id);
+        GuestTask { tasks: &*self.shared.tasks, workspace, id, message: &message }.forget().await;
+    }
+
+    /// Reads the standard output of a command, or its standard error, up to a bound.
+    ///
+    /// # Errors
+    /// When the workspace does not answer.
+    pub(super) async fn output_of(
+        &self,
+        ran: &RanTask,
+        of_stdout: bool,
+        most: usize,
+    ) -> Result<String, ToolError> {
+        let capture = &ran.result.capture;
+        let captured = if of_stdout { &capture.stdout } else { &capture.stderr };
+        if !captured.truncated {
+            return Ok(captured.text.clone());
+        }
+        let mut bytes = Vec::new();
+        loop {
+            let from = bytes.len() as u64;
+            let window = TaskWindow {
+                task_id: ran.task_id.clone(),
+                stdout_from: if of_stdout { from } else { u64::MAX },
+                stderr_from: if of_stdout { u64::MAX } else { from },
+                max_bytes: WINDOW,
+            };
+            let output = self.shared.outputs.output(ran.workspace.workspace, window).await?;
+            let span = if of_stdout { output.stdout } else { output.stderr };
+            let is_end = span.bytes.is_empty();
+            bytes.extend(span.bytes);
+            if is_end || bytes.len() > most {
+                return Ok(String::from_utf8_lossy(&bytes).into_owned());
+            }
+        }
+    }
+}

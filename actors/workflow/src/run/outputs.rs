@@ -1,0 +1,204 @@
+//! Outputs of a step: those that it declares, values of its streams, variables for the steps behind it.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_manifest::dag::{
+    DagDeclaredType, DagOutput, DagOutputOrigin, DagOutputSource, DagOutputValue, DagStep,
+    DagStream, DagStreamOutputs,
+};
+use hivekeep_plan::resolve::{TextField, decode, output_file, resolve_value};
+use hivekeep_runtime::OnBehalfOf;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    NodeLeft, RunFold, RunSaga,
+    command::RanTask,
+    scope::{RunScopes, too_long},
+    script::output_file as output_path,
+    state::RunWork,
+};
+use crate::codes;
+
+/// Most bytes of an output where the DAG names no bound.
+const OUTPUT_BYTES: usize = 1024 * 1024;
+/// Time limit of reading a file.
+const READING: Duration = Duration::from_secs(60);
+
+/// Origin of what a step wrote.
+pub(super) enum StepOutput<'s> {
+    /// Command, with the folder of its try.
+    Task { ran: &'s RanTask, folder: &'s str },
+    /// Text of something else, as it would be written to the standard output.
+    Text(&'s str),
+}
+
+/// Step that has done its work.
+pub(super) struct Succeeded<'s> {
+    pub(super) state: &'s RunFold,
+    pub(super) work: &'s RunWork,
+    pub(super) scopes: &'s RunScopes,
+    pub(super) step: &'s DagStep,
+    pub(super) from: StepOutput<'s>,
+}
+
+impl RunSaga {
+    /// Collects what a step declares.
+    ///
+    /// # Errors
+    /// `step_failed` where something is not as it is declared.
+    pub(super) async fn collect(&self, of: &Succeeded<'_>) -> Result<NodeLeft, ToolError> {
+        let mut left = NodeLeft::default();
+        if let StepOutput::Task { ran, .. } = &of.from {
+            left.stdout_file.clone_from(&ran.result.capture.stdout.path);
+            left.stderr_file.clone_from(&ran.result.capture.stderr.path);
+        }
+        let most = of.state.begun.dag.max_output_size;
+        let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(OUTPUT_BYTES);
+        if let (Some(declared), StepOutput::Task { folder, .. }) = (&of.step.outputs, &of.from) {
+            let is_json = |kind: Option<DagDeclaredType>| kind == Some(DagDeclaredType::Json);
+            let declared: Vec<_> =
+                declared.iter().map(|it| (it.name.as_str(), is_json(it.output_type))).collect();
+            let text = self.file(of, &output_path(folder)).await?;
+            let outputs = output_file(text.as_bytes(), &declared, most);
+            left.outputs = outputs.map_err(|error| failed(format!("its outputs: {error}")))?;
+        }
+        match &of.step.output {
+            None => {}
+            Some(DagOutput::Variable(name)) => {
+                let text = self.stream(of, true, most).await?;
+                if text.len() > most {
+                    return Err(failed(format!("its output is longer than {most} bytes")));
+                }
+                let name = name.trim_matches(['$', '{', '}']).to_owned();
+                left.variables.insert(name, text.trim().to_owned());
+            }
+            Some(DagOutput::Values(values)) => {
+                let mut object = Map::new();
+                for (name, value) in values {
+                    object.insert(name.clone(), self.value(of, value, most).await?);
+                }
+                left.output = Some(Value::Object(object));
+            }
+        }
+        if let Some(DagStream::Detail(detail)) = &of.step.stdout
+            && let Some(outputs) = &detail.outputs
+        {
+            left.published = Some(self.published(of, outputs, most).await?);
+        }
+        Ok(left)
+    }
+
+    async fn published(
+        &self,
+        of: &Succeeded<'_>,
+        outputs: &DagStreamOutputs,
+        most: usize,
+    ) -> Result<Value, ToolError> {
+        let detail = match outputs {
+            DagStreamOutputs::Field(name) => {
+                let text = self.stream(of, true, most).await?;
+                return Ok(json!({ name.as_str(): text.trim() }));
+            }
+            DagStreamOutputs::Detail(detail) => detail,
+        };
+        let mut object = Map::new();
+        if let Some(fields) = &detail.fields {
+            for (name, value) in fields {
+                object.insert(name.clone(), self.value(of, value, most).await?);
+            }
+            return Ok(Value::Object(object));
+        }
+        let source = DagOutputSource {
+            from: None,
+            path: None,
+            decode: detail.decode,
+            select: detail.select.clone(),
+        };
+        let value = self.taken(of, &source, most).await?;
+        Ok(match &detail.field {
+            Some(name) => json!({ name.as_str(): value }),
+            None => value,
+        })
+    }
+
+    async fn value(
+        &self,
+        of: &Succeeded<'_>,
+        value: &DagOutputValue,
+        most: usize,
+    ) -> Result<Value, ToolError> {
+        let literal = |value: &Value| {
+            let texts = of.scopes.texts(of.work);
+            let resolved = resolve_value(value, TextField::StepText, &texts);
+            resolved.map_err(|_| too_long("output"))
+        };
+        match value {
+            DagOutputValue::Taken(source) => self.taken(of, source, most).await,
+            DagOutputValue::Given(given) => literal(&given.value),
+            DagOutputValue::Literal(value) => literal(value),
+        }
+    }
+
+    async fn taken(
+        &self,
+        of: &Succeeded<'_>,
+        source: &DagOutputSource,
+        most: usize,
+    ) -> Result<Value, ToolError> {
+        let text = match source.from.unwrap_or(DagOutputOrigin::Stdout) {
+            DagOutputOrigin::Stdout => self.stream(of, true, most).await?,
+            DagOutputOrigin::Stderr => self.stream(of, false, most).await?,
+            DagOutputOrigin::File => {
+                let path = source.path.as_deref().unwrap_or_default();
+                let path = of.scopes.resolve(of.work, path, TextField::StepText)?;
+                let workdir = match &of.from {
+                    StepOutput::Task { ran, .. } => ran.result.capture.workdir.as_deref(),
+                    StepOutput::Text(_) => None,
+                };
+                let workdir = workdir.unwrap_or_default();
+                match path.starts_with('/') {
+                    true => self.file(of, &path).await?,
+                    false => self.file(of, &format!("{workdir}/{path}")).await?,
+                }
+            }
+        };
+        let form = source.decode.unwrap_or(hivekeep_manifest::dag::DagOutputForm::Text);
+        let value = decode(&text, form, source.select.as_deref());
+        value.map_err(|error| failed(format!("its output {error}")))
+    }
+
+    async fn stream(
+        &self,
+        of: &Succeeded<'_>,
+        of_stdout: bool,
+        most: usize,
+    ) -> Result<String, ToolError> {
+        match of.from {
+            StepOutput::Task { ran, .. } => self.output_of(ran, of_stdout, most).await,
+            StepOutput::Text(text) if of_stdout => Ok(text.to_owned()),
+            StepOutput::Text(_) => Ok(String::new()),
+        }
+    }
+
+    /// Text of a file of the workspace.
+    async fn file(&self, of: &Succeeded<'_>, path: &str) -> Result<String, ToolError> {
+        #[derive(Deserialize)]
+        struct Content {
+            content: String,
+        }
+        let caller = OnBehalfOf::own(Self::session(of.state)?, READING);
+        let StepOutput::Task { ran, .. } = of.from else {
+            return Err(failed(format!("`{path:.80}`: a step without a command has no files")));
+        };
+        let args = json!({ "workspace_id": ran.workspace.workspace, "path": path });
+        let read = self.shared.tools.call_idempotent(of.state.begun.id, &caller, "file_read", args);
+        read.await.map(|Content { content }| content)
+    }
+}
+
+pub(super) fn failed(what: String) -> ToolError {
+    ToolError::new(Layer::Actor, codes::STEP_FAILED, what)
+        .next("read the step's logs, and retry the run from the step")
+}

@@ -1,0 +1,105 @@
+//! Session of a run, and the workspace of its commands.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use hivekeep_kernel::{CallCx, SessionId, ToolError};
+use hivekeep_ports::{ChildSession, SESSION_PLACE};
+use hivekeep_runtime::log::LogError;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{RunFold, RunRecord, RunSaga, RunWorkspace, action, records::RunBegun};
+
+/// Longest making of a workspace, with the download of its image.
+const MAKING: Duration = Duration::from_secs(300);
+/// Time for which one that does not answer is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// Pause between two looks at it.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+impl RunSaga {
+    /// Opens the session that the run's calls are made in, below the one that asked for it. One that was opened before
+    /// a crash is found by its name.
+    pub(super) async fn open(&self) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let begun = &state.begun;
+        let child = ChildSession {
+            parent: begun.session,
+            name: session_name(begun, state.attempt),
+            agent: None,
+            context: None,
+            tools: action::tools(&begun.dag).collect(),
+        };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.shared.children.open(child.clone()).await {
+                Ok(session) => {
+                    return self.handle.record(RunRecord::Opened { session, at: Utc::now() }).await;
+                }
+                Err(error) if error.retryable && Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return self.break_off(error).await,
+            }
+        }
+    }
+
+    /// Workspace of the run's commands, which runs then.
+    ///
+    /// # Errors
+    /// Those of making and starting one; of a log that cannot be written.
+    pub(super) async fn workspace(
+        &self,
+        state: &RunFold,
+        cancel: &CancellationToken,
+    ) -> Result<RunWorkspace, ToolError> {
+        let made = self.workspace.get_or_try_init(async || {
+            let found = self.ready(state, cancel).await?;
+            if state.workspace.as_deref() != Some(&found) {
+                let placed = RunRecord::Placed { workspace: found.clone(), at: Utc::now() };
+                self.handle.record(placed).await?;
+            }
+            Ok::<_, ToolError>(found)
+        });
+        made.await.cloned()
+    }
+
+    /// Has the workspace running, again if it was stopped meanwhile.
+    pub(super) async fn ready(
+        &self,
+        state: &RunFold,
+        cancel: &CancellationToken,
+    ) -> Result<RunWorkspace, ToolError> {
+        let session = Self::session(state)?;
+        let place = state.begun.place.as_deref().unwrap_or(SESSION_PLACE);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let span = tracing::info_span!("place", run = %state.begun.id);
+            let cx = CallCx::internal(session, MAKING, cancel.child_token(), span);
+            match self.shared.places.workspace(&cx, Some(place)).await {
+                Ok(found) => {
+                    let hivekeep_ports::PlaceWorkspace { workspace, root, user, .. } = found;
+                    return Ok(RunWorkspace { workspace, root, user });
+                }
+                Err(error) if error.retryable && Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Session of the run. Legal once it is opened.
+    pub(super) fn session(state: &RunFold) -> Result<SessionId, ToolError> {
+        state.session.ok_or_else(|| ToolError::internal("a run works before its session is open"))
+    }
+}
+
+/// Name of the session of an attempt; the one of an attempt before is closed.
+fn session_name(begun: &RunBegun, attempt: u32) -> String {
+    match attempt {
+        0 => begun.id.to_string(),
+        more => format!("{}-{more}", begun.id),
+    }
+}

@@ -1,0 +1,190 @@
+//! Records of a run, in the order of its life; [`RunFold`](super::state::RunFold) is what they add up to.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{RunId, SessionId, ToolError, User, WorkspaceId};
+use hivekeep_manifest::dag::DagManifest;
+use hivekeep_plan::{
+    lower::StepWork,
+    plan::RunPlan,
+    progress::{NodeKey, ProgressRecord},
+    resolve::{ItemScope, NamedTexts, RunBeginning, StepValues},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Reason of a run's beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+pub enum RunTrigger {
+    /// Somebody started it.
+    Start,
+    /// A step of another run runs it, or does it for one of its items.
+    Parent {
+        /// The other run.
+        run: RunId,
+        /// Try of the step.
+        key: NodeKey,
+        /// Place among the children of the try.
+        child: u32,
+    },
+}
+
+/// Part of a run that the body of a loop in it sees.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LoopBody {
+    pub(crate) beginning: RunBeginning,
+    /// Steps of the run that are before the loop.
+    pub(crate) steps: BTreeMap<String, StepValues>,
+    /// Items of this loop and of those around it, the innermost last.
+    pub(crate) items: Vec<ItemScope>,
+    /// Texts by name whose values the body leaves.
+    pub(crate) collect: BTreeMap<String, String>,
+}
+
+/// Child of a try, decided on before any of them begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunChild {
+    pub(crate) id: RunId,
+    /// Name of the DAG that it runs; none for the body of a loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) dag: Option<String>,
+    /// Parameters of a DAG, or the item of a loop.
+    pub(crate) given: Value,
+    /// Key of the item of a loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+}
+
+/// First record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunBegun {
+    pub(crate) id: RunId,
+    pub(crate) user: User,
+    /// Session that asked for it.
+    pub(crate) session: SessionId,
+    /// Name of the DAG.
+    pub(crate) name: String,
+    pub(crate) trigger: RunTrigger,
+    /// Place that its commands run in; without one the run's own workspace.
+    pub(crate) place: Option<String>,
+    /// Folder of the guest for what its steps leave beside their results.
+    pub(crate) folder: String,
+    /// DAG as its text has it.
+    pub(crate) dag: Box<DagManifest>,
+    /// Further documents of its text, which steps call by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) documents: BTreeMap<String, DagManifest>,
+    /// Parameters as the caller gave them.
+    pub(crate) given: Value,
+    /// Number of runs above it.
+    #[serde(default)]
+    pub(crate) depth: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) body: Option<Box<LoopBody>>,
+    pub(crate) at: DateTime<Utc>,
+}
+
+/// Values that all texts of a run read, and its plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunResolved {
+    pub(crate) beginning: RunBeginning,
+    pub(crate) plan: Arc<RunPlan<StepWork>>,
+}
+
+/// Workspace of a run's commands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RunWorkspace {
+    pub(crate) workspace: WorkspaceId,
+    /// Folder of the guest that relative paths begin at.
+    pub(crate) root: String,
+    /// User of the guest that commands run as; the image's without one.
+    pub(crate) user: Option<String>,
+}
+
+/// Values and files of a node that has ended, for whoever refers to it and for people.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeLeft {
+    /// Declared outputs.
+    #[serde(skip_serializing_if = "NamedTexts::is_empty")]
+    pub(crate) outputs: NamedTexts,
+    /// Value of `output`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<Value>,
+    /// Values that become outputs of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) published: Option<Value>,
+    /// Variables for all steps behind it.
+    #[serde(skip_serializing_if = "NamedTexts::is_empty")]
+    pub(crate) variables: NamedTexts,
+    /// Files of its streams in the guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stdout_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stderr_file: Option<String>,
+    /// True of a child that succeeded.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) succeeded: bool,
+    /// Children of the try.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) children: Vec<RunChild>,
+    /// Steps that a router chose.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) chosen: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Box<ToolError>>,
+}
+
+/// Record of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum RunRecord {
+    /// The run begins.
+    Begun(Box<RunBegun>),
+    /// Its session is open.
+    Opened { session: SessionId, at: DateTime<Utc> },
+    /// Its parameters and its environment are resolved: once, whatever started it.
+    Resolved {
+        #[serde(flatten)]
+        resolved: Box<RunResolved>,
+        at: DateTime<Utc>,
+    },
+    /// The run cannot begin.
+    Refused { error: Box<ToolError>, at: DateTime<Utc> },
+    /// Its commands have a workspace.
+    Placed { workspace: RunWorkspace, at: DateTime<Utc> },
+    /// The run went on, and the node of the record has left this.
+    Moved {
+        progress: ProgressRecord,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left: Option<Box<NodeLeft>>,
+    },
+    /// Its session is closed, or could not be.
+    Closed {
+        at: DateTime<Utc>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Box<ToolError>>,
+    },
+}
+
+impl RunRecord {
+    /// Progress that leaves nothing.
+    pub(crate) fn moved(progress: ProgressRecord) -> Self {
+        Self::Moved { progress, left: None }
+    }
+
+    /// Time of the record.
+    pub(crate) fn at(&self) -> DateTime<Utc> {
+        match self {
+            Self::Begun(begun) => begun.at,
+            Self::Opened { at, .. }
+            | Self::Resolved { at, .. }
+            | Self::Refused { at, .. }
+            | Self::Placed { at, .. }
+            | Self::Closed { at, .. } => *at,
+            Self::Moved { progress, .. } => progress.at(),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Values that the texts of a step may refer to.
+
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_plan::{
+    plan::{NodeIndex, NodeOrder},
+    progress::NodePhase,
+    resolve::{
+        ItemScope, NamedTexts, StepValues, TextField, TextScopes, TextTooLong, managed_env,
+        resolve, resolve_env,
+    },
+};
+
+use super::{RunFold, records::NodeLeft, state::RunWork};
+use crate::codes;
+
+/// Scopes of a step, or of the DAG itself.
+#[derive(Clone)]
+pub(super) struct RunScopes {
+    pub(super) env: NamedTexts,
+    pub(super) context: NamedTexts,
+    pub(super) steps: Option<BTreeMap<String, StepValues>>,
+    pub(super) items: Vec<ItemScope>,
+}
+
+impl RunScopes {
+    /// Scopes of the DAG's own texts.
+    pub(super) fn of_root(state: &RunFold, work: &RunWork) -> Self {
+        let items = state.begun.body.iter().flat_map(|body| body.items.clone()).collect();
+        Self { env: work.beginning.env.clone(), context: context(state), steps: None, items }
+    }
+
+    /// Scopes of what a loop's body leaves: all steps of the body, and what is around it.
+    pub(super) fn of_end(state: &RunFold, work: &RunWork) -> Self {
+        let all = work
+            .progress
+            .plan()
+            .indexed()
+            .filter_map(|(at, node)| Some((node.id.clone()?, values(state, work, at)?)));
+        let around = state.begun.body.iter().flat_map(|body| body.steps.clone());
+        Self { steps: Some(around.chain(all).collect()), ..Self::of_root(state, work) }
+    }
+
+    /// Scopes of a node's texts, with its own environment.
+    ///
+    /// # Errors
+    /// `step_failed` where a text becomes too long.
+    pub(super) fn of_node(
+        state: &RunFold,
+        work: &RunWork,
+        node: NodeIndex,
+        folder: &str,
+    ) -> Result<Self, ToolError> {
+        let mut scopes = Self::of_root(state, work);
+        let Some(planned) = work.progress.plan().node(node) else { return Ok(scopes) };
+        scopes.context.insert("step.name".to_owned(), planned.name.clone());
+        scopes
+            .context
+            .insert("paths.step_output_file".to_owned(), super::script::output_file(folder));
+        let before = before(work, node);
+        for at in &before {
+            if let Some(left) = state.left.get(at) {
+                scopes.env.extend(left.variables.clone());
+            }
+        }
+        let values = before.into_iter().filter_map(|at| {
+            let id = work.progress.plan().node(at)?.id.clone()?;
+            Some((id, values(state, work, at)?))
+        });
+        let around = state.begun.body.iter().flat_map(|body| body.steps.clone());
+        scopes.steps = Some(around.chain(values).collect());
+        let mut env = std::mem::take(&mut scopes.env);
+        env.extend(managed_env(&scopes.context));
+        let own = planned.action.step.env.as_ref().map(|env| env.pairs()).unwrap_or_default();
+        let resolved = resolve_env(own, TextField::StepText, &scopes.texts(work), &mut env);
+        resolved.map_err(|name| too_long(&format!("env.{name}")))?;
+        env.extend(managed_env(&scopes.context));
+        scopes.env = env;
+        Ok(scopes)
+    }
+
+    pub(super) fn texts<'s>(&'s self, work: &'s RunWork) -> TextScopes<'s> {
+        TextScopes {
+            consts: Some(&work.beginning.consts),
+            params: Some(&work.beginning.params),
+            env: Some(&self.env),
+            context: Some(&self.context),
+            steps: self.steps.as_ref(),
+            items: &self.items,
+            ..TextScopes::default()
+        }
+    }
+
+    /// Resolves a text of a field.
+    ///
+    /// # Errors
+    /// `step_failed` where it becomes too long.
+    pub(super) fn resolve(
+        &self,
+        work: &RunWork,
+        text: &str,
+        field: TextField,
+    ) -> Result<String, ToolError> {
+        resolve(text, field, &self.texts(work)).map_err(|TextTooLong| too_long(text))
+    }
+}
+
+impl RunScopes {
+    /// Text of the DAG itself; one that becomes too long stays as it is written.
+    pub(super) fn of_dag(&self, work: &RunWork, text: &str) -> String {
+        resolve(text, TextField::RootText, &self.texts(work)).unwrap_or_else(|_| text.to_owned())
+    }
+}
+
+pub(super) fn too_long(text: &str) -> ToolError {
+    let message = format!("with its values `{text:.80}` is longer than 1 MiB");
+    ToolError::new(Layer::Actor, codes::STEP_FAILED, message)
+        .next("hand large values over in files")
+}
+
+pub(super) fn context(state: &RunFold) -> NamedTexts {
+    let begun = &state.begun;
+    let fields = [
+        ("dag.name", begun.name.clone()),
+        ("run.id", begun.id.to_string()),
+        ("paths.work_dir", work_folder(state)),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Working directory of a run whose DAG names none.
+pub(super) fn work_folder(state: &RunFold) -> String {
+    format!("{}/work", state.begun.folder)
+}
+
+/// Nodes that a node follows, directly or not.
+fn before(work: &RunWork, node: NodeIndex) -> Vec<NodeIndex> {
+    let NodeOrder::Graph { follows } = &work.progress.plan().order else { return Vec::new() };
+    let mut seen = vec![false; follows.len()];
+    let mut open: Vec<NodeIndex> = follows.get(node.at()).cloned().unwrap_or_default();
+    while let Some(at) = open.pop() {
+        if let Some(seen) = seen.get_mut(at.at())
+            && !std::mem::replace(seen, true)
+        {
+            open.extend(follows.get(at.at()).into_iter().flatten());
+        }
+    }
+    let found = (0u16..).zip(seen).filter(|(_, seen)| *seen);
+    found.map(|(at, _)| NodeIndex(at)).collect()
+}
+
+fn values(state: &RunFold, work: &RunWork, at: NodeIndex) -> Option<StepValues> {
+    let NodePhase::Ended(result) = &work.progress.node(at)?.phase else { return None };
+    let left = state.left.get(&at).cloned().unwrap_or_default();
+    let NodeLeft { outputs, output, published, stdout_file, stderr_file, .. } = (*left).clone();
+    let exit_status = result.exit_code;
+    Some(StepValues { outputs, output, published, stdout_file, stderr_file, exit_status })
+}

@@ -1,0 +1,289 @@
+//! State of a run, as its records add up to it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User};
+use hivekeep_plan::{
+    lower::StepWork,
+    plan::NodeIndex,
+    progress::{NodePhase, ProgressRecord, RetryFrom, RunOutcome, RunProgress, RunStop},
+    resolve::RunBeginning,
+};
+use hivekeep_runtime::{
+    log::{Decision, Sourced},
+    runs::{RunEvent, RunState, RunStatus},
+    saga::SagaState,
+};
+
+use super::{
+    RunStep, events,
+    records::{NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunWorkspace},
+};
+use crate::codes;
+
+/// A run. Cheap to clone but for its nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RunFold {
+    pub(crate) begun: Arc<RunBegun>,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) workspace: Option<Arc<RunWorkspace>>,
+    pub(crate) stage: RunStage,
+    /// Values and errors of nodes that have ended, by their place.
+    pub(crate) left: BTreeMap<NodeIndex, Arc<NodeLeft>>,
+    /// Children of nodes, of the last try that has some.
+    pub(crate) children: BTreeMap<NodeIndex, Arc<Vec<RunChild>>>,
+    /// Values and errors of children, by their node and place.
+    pub(crate) results: BTreeMap<(NodeIndex, u32), Arc<NodeLeft>>,
+    pub(crate) last_at: DateTime<Utc>,
+    /// Times that it was retried.
+    pub(crate) attempt: u32,
+    closed: bool,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RunStage {
+    /// Its parameters and its environment are to be resolved; true if it is stopped before that.
+    Unresolved(bool),
+    /// The run cannot begin.
+    Refused(Arc<ToolError>),
+    /// The plan is gone through.
+    Works(Box<RunWork>),
+}
+
+/// Plan of a run, and how far that is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RunWork {
+    pub(crate) beginning: Arc<RunBeginning>,
+    pub(crate) progress: RunProgress<StepWork>,
+}
+
+impl RunFold {
+    /// Steps that are due.
+    pub(crate) fn due(&self) -> Vec<RunStep> {
+        match &self.stage {
+            _ if self.closed => Vec::new(),
+            RunStage::Unresolved(true) | RunStage::Refused(_) => vec![RunStep::Close],
+            _ if self.session.is_none() => vec![RunStep::Open],
+            RunStage::Unresolved(false) => vec![RunStep::Resolve],
+            RunStage::Works(work) if work.progress.is_over() => vec![RunStep::Close],
+            RunStage::Works(work) => work.progress.due().into_iter().map(RunStep::Due).collect(),
+        }
+    }
+
+    /// Plan of a run, once it goes through that.
+    pub(crate) fn work(&self) -> Option<&RunWork> {
+        match &self.stage {
+            RunStage::Works(work) => Some(work),
+            _ => None,
+        }
+    }
+
+    /// Outcome of the run; none while it goes on.
+    pub(crate) fn outcome(&self) -> Option<RunOutcome> {
+        match &self.stage {
+            RunStage::Unresolved(stopped) => stopped.then_some(RunOutcome::Aborted),
+            RunStage::Refused(_) => Some(RunOutcome::Failed),
+            RunStage::Works(work) => work.progress.outcome().filter(|_| work.progress.is_over()),
+        }
+    }
+
+    /// Record of another attempt.
+    ///
+    /// # Errors
+    /// `dag_invalid` where nothing is to be done again.
+    pub(crate) fn retried(&self, from: RetryFrom) -> Result<Decision<RunRecord>, ToolError> {
+        let retried = ProgressRecord::Retried { from, at: Utc::now() };
+        let fits = |work: &RunWork| work.progress.clone().apply(&retried).is_ok();
+        match self.work().is_some_and(fits) {
+            true => Ok(Decision::record(RunRecord::moved(retried))),
+            false => {
+                let message = "nothing of the run is to be done again from there";
+                Err(ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
+                    .next("name a step of the run, or begin another run"))
+            }
+        }
+    }
+
+    fn moved(&mut self, progress: ProgressRecord, left: Option<Box<NodeLeft>>) -> Option<()> {
+        let work = match &mut self.stage {
+            RunStage::Works(work) => work,
+            RunStage::Unresolved(stopped) => {
+                let stops = matches!(progress, ProgressRecord::Stopped { .. });
+                return stops.then(|| *stopped = true);
+            }
+            RunStage::Refused(_) => return None,
+        };
+        work.progress.apply(&progress).ok()?;
+        match &progress {
+            ProgressRecord::Ended { key, .. } => {
+                if let Some(left) = left {
+                    self.left.insert(key.node, Arc::from(left));
+                }
+            }
+            ProgressRecord::Entered { key, .. } => {
+                self.children.remove(&key.node);
+                self.results.retain(|(node, _), _| *node != key.node);
+            }
+            ProgressRecord::Expanded { key, .. } => {
+                let children = left.map(|left| left.children).unwrap_or_default();
+                self.children.insert(key.node, Arc::new(children));
+            }
+            ProgressRecord::ChildEnded { key, child, .. } => {
+                self.results.insert((key.node, *child), Arc::from(left.unwrap_or_default()));
+            }
+            ProgressRecord::Retried { .. } => self.reopen(),
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Begins another attempt: a session of its own, as the one before is closed.
+    fn reopen(&mut self) {
+        (self.session, self.workspace, self.closed) = (None, None, false);
+        self.attempt += 1;
+        let RunStage::Works(work) = &self.stage else { return };
+        let stands = |at: &NodeIndex| {
+            let phase = work.progress.node(*at).map(|node| &node.phase);
+            matches!(phase, Some(NodePhase::Ended(_)))
+        };
+        self.left.retain(|at, _| stands(at));
+    }
+}
+
+impl Sourced for RunFold {
+    const KIND: &'static str = "run";
+    const FOLD_EVERY: usize = usize::MAX;
+    const PIECE_BYTES: Option<usize> = Some(256 * 1024);
+    type Record = RunRecord;
+
+    fn begin(record: RunRecord) -> Result<Self, RunRecord> {
+        let RunRecord::Begun(begun) = record else { return Err(record) };
+        Ok(Self {
+            last_at: begun.at,
+            begun: Arc::from(begun),
+            session: None,
+            workspace: None,
+            stage: RunStage::Unresolved(false),
+            left: BTreeMap::new(),
+            children: BTreeMap::new(),
+            results: BTreeMap::new(),
+            attempt: 0,
+            closed: false,
+        })
+    }
+
+    fn apply(&mut self, record: RunRecord) -> Result<(), RunRecord> {
+        let at = record.at();
+        match record {
+            RunRecord::Opened { session, .. } if self.session.is_none() => {
+                self.session = Some(session);
+            }
+            RunRecord::Resolved { resolved, at } if self.stage == RunStage::Unresolved(false) => {
+                let RunResolved { beginning, plan } = *resolved;
+                let Ok(progress) = RunProgress::begin(plan.clone(), at) else {
+                    let resolved = Box::new(RunResolved { beginning, plan });
+                    return Err(RunRecord::Resolved { resolved, at });
+                };
+                let work = RunWork { beginning: Arc::new(beginning), progress };
+                self.stage = RunStage::Works(Box::new(work));
+            }
+            RunRecord::Refused { error, .. } if self.stage == RunStage::Unresolved(false) => {
+                self.stage = RunStage::Refused(Arc::from(error));
+            }
+            RunRecord::Placed { workspace, .. } => self.workspace = Some(Arc::new(workspace)),
+            RunRecord::Moved { progress, left } => {
+                let refused = RunRecord::Moved { progress: progress.clone(), left: left.clone() };
+                self.moved(progress, left).ok_or(refused)?;
+            }
+            RunRecord::Closed { .. } if !self.closed => self.closed = true,
+            other => return Err(other),
+        }
+        self.last_at = at;
+        Ok(())
+    }
+}
+
+impl SagaState for RunFold {
+    fn holds(&self) -> Option<SessionId> {
+        (!self.closed).then_some(self.begun.session)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        match &self.stage {
+            RunStage::Unresolved(stopped) => *stopped,
+            RunStage::Refused(_) => false,
+            RunStage::Works(work) => work.progress.stopped().is_some(),
+        }
+    }
+
+    fn cancellation(&self) -> Option<RunRecord> {
+        let works = match &self.stage {
+            RunStage::Works(work) => work.progress.outcome().is_none(),
+            RunStage::Unresolved(_) => true,
+            RunStage::Refused(_) => false,
+        };
+        let works = works && !self.is_cancelled();
+        let stopped = ProgressRecord::Stopped { reason: RunStop::Asked, at: Utc::now() };
+        works.then(|| RunRecord::moved(stopped))
+    }
+}
+
+impl RunState for RunFold {
+    type Id = RunId;
+
+    const LABEL: &'static str = "run";
+    const NOT_FOUND: &'static ErrorCode = codes::RUN_NOT_FOUND;
+    const LISTED_BY: &'static str = "dag_runs";
+    const ALLOWANCE: Option<&'static str> = Some(super::HELD);
+
+    fn status(&self) -> RunStatus {
+        match self.outcome() {
+            None if self.session.is_none() => RunStatus::Pending,
+            None => RunStatus::Running,
+            Some(RunOutcome::Succeeded | RunOutcome::PartlySucceeded) => RunStatus::Completed,
+            Some(RunOutcome::Failed | RunOutcome::Rejected) => RunStatus::Failed,
+            Some(RunOutcome::Aborted) => RunStatus::Cancelled,
+        }
+    }
+
+    fn user(&self) -> User {
+        self.begun.user
+    }
+
+    fn group(&self) -> String {
+        self.begun.name.clone()
+    }
+
+    fn began_at(&self) -> DateTime<Utc> {
+        self.begun.at
+    }
+
+    fn ended_at(&self) -> Option<DateTime<Utc>> {
+        self.outcome().map(|_| self.last_at)
+    }
+
+    fn wakes_at(&self) -> Option<DateTime<Utc>> {
+        self.work().and_then(|work| work.progress.wakes_at())
+    }
+
+    fn woken(&self, now: DateTime<Utc>) -> Option<RunRecord> {
+        self.wakes_at().filter(|at| *at <= now)?;
+        Some(RunRecord::moved(ProgressRecord::Woken { at: now }))
+    }
+
+    fn event(record: &RunRecord) -> RunEvent {
+        events::of(record)
+    }
+
+    fn recorded_at(record: &RunRecord) -> Option<DateTime<Utc>> {
+        Some(record.at())
+    }
+
+    fn rest(&mut self) {
+        self.left.clear();
+        self.children.clear();
+        self.results.clear();
+    }
+}

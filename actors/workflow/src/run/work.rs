@@ -1,0 +1,419 @@
+//! A try of a node: entered, its conditions judged, its action done, its end recorded.
+
+use chrono::Utc;
+use hivekeep_kernel::{ToolError, fault_point};
+use hivekeep_manifest::dag::{ContinueOn, DagOutput, DagStream, Repeat, RepeatMode};
+use hivekeep_plan::{
+    lower::StepWork,
+    progress::{ChildPhase, NodeKey, NodeOutcome, NodePhase, ProgressRecord, TryEnd},
+    resolve::{TextField, resolve_value},
+};
+use hivekeep_ports::TaskOutcome;
+use hivekeep_runtime::log::LogError;
+use serde_json::Value;
+
+use super::{
+    NodeLeft, RunFold, RunSaga,
+    command::{CommandRequest, LONGEST_SECS, RanTask},
+    conditions::{ConditionPlace, matches},
+    expand,
+    outputs::{StepOutput, Succeeded, failed},
+    records::RunChild,
+    scope::{RunScopes, too_long, work_folder},
+    script::{StepCommand, StepFolders, StepShell, script},
+    state::RunWork,
+};
+
+/// Bytes of an output that `continue_on` looks at.
+const LOOKED_AT_BYTES: usize = 64 * 1024;
+
+/// End of a try, with what it left.
+pub(super) struct NodeEnd {
+    pub(super) end: TryEnd,
+    pub(super) left: NodeLeft,
+}
+
+impl NodeEnd {
+    pub(super) fn of(outcome: NodeOutcome) -> Self {
+        let end = TryEnd { outcome, exit_code: None, said: false, again: false, last: false };
+        Self { end, left: NodeLeft::default() }
+    }
+
+    pub(super) fn failed(error: ToolError) -> Self {
+        let mut failed = Self::of(NodeOutcome::Failed);
+        failed.left.error = Some(Box::new(error));
+        failed
+    }
+}
+
+/// Outcome of a try for now.
+enum AttemptEnd {
+    Ended(Box<NodeEnd>),
+    /// Children are begun; the try ends when they have.
+    Expands(Vec<RunChild>),
+}
+
+impl From<NodeEnd> for AttemptEnd {
+    fn from(end: NodeEnd) -> Self {
+        Self::Ended(Box::new(end))
+    }
+}
+
+/// A try under way.
+pub(super) struct NodeTry<'t> {
+    pub(super) state: &'t RunFold,
+    pub(super) work: &'t RunWork,
+    pub(super) key: NodeKey,
+    pub(super) node: &'t StepWork,
+    pub(super) name: String,
+    pub(super) folder: String,
+    pub(super) scopes: RunScopes,
+    /// True where an earlier incarnation may have begun its work.
+    pub(super) resumed: bool,
+}
+
+impl NodeTry<'_> {
+    fn shell(&self, with: &serde_json::Map<String, Value>) -> StepShell {
+        let resolve = |text: &str| self.scopes.of_dag(self.work, text);
+        StepShell::of(with, &self.state.begun.dag, &resolve)
+    }
+}
+
+impl RunSaga {
+    /// Works on a try of a node up to its end.
+    pub(super) async fn work(&self, key: NodeKey) -> Result<(), LogError> {
+        let state = self.handle.state();
+        let Some(work) = state.work() else { return Ok(()) };
+        let entered = work.progress.node(key.node).is_some_and(|node| node.tries == key.tries);
+        if !entered {
+            self.moved(ProgressRecord::Entered { key, at: Utc::now() }, None).await?;
+            fault_point!("run.entered");
+        }
+        let state = self.handle.state();
+        let Some(work) = state.work() else { return Ok(()) };
+        let is_entered = |node: &hivekeep_plan::progress::NodeProgress| {
+            node.tries == key.tries && node.phase == NodePhase::Entered
+        };
+        if !work.progress.node(key.node).is_some_and(is_entered) {
+            return Ok(());
+        }
+        let NodeEnd { end, left } = match self.attempt(&state, work, key, entered).await {
+            Ok(AttemptEnd::Ended(ended)) => *ended,
+            Ok(AttemptEnd::Expands(children)) => {
+                let expanded = ProgressRecord::Expanded {
+                    key,
+                    children: u32::try_from(children.len()).unwrap_or(u32::MAX),
+                    at: Utc::now(),
+                };
+                let left = NodeLeft { children, ..NodeLeft::default() };
+                return self.moved(expanded, Some(Box::new(left))).await;
+            }
+            Err(_) if self.cancel_of(&state, key).is_cancelled() => {
+                NodeEnd::of(NodeOutcome::Aborted)
+            }
+            Err(error) => NodeEnd::failed(error),
+        };
+        if self.shared.daemon.closing.is_cancelled() && end.outcome == NodeOutcome::Failed {
+            // The next daemon looks at what has become of it.
+            return std::future::pending().await;
+        }
+        fault_point!("run.before_end");
+        let ended = ProgressRecord::Ended { key, end, at: Utc::now() };
+        self.moved(ended, Some(Box::new(left))).await?;
+        fault_point!("run.after_end");
+        Ok(())
+    }
+
+    /// Ends a try that waits, as the run is stopped.
+    pub(super) async fn leave(&self, key: NodeKey) -> Result<(), LogError> {
+        self.stop_children(&self.handle.state(), key).await;
+        let NodeEnd { end, left } = NodeEnd::of(NodeOutcome::Aborted);
+        self.moved(ProgressRecord::Ended { key, end, at: Utc::now() }, Some(Box::new(left))).await
+    }
+
+    async fn attempt(
+        &self,
+        state: &RunFold,
+        work: &RunWork,
+        key: NodeKey,
+        resumed: bool,
+    ) -> Result<AttemptEnd, ToolError> {
+        let plan = work.progress.plan().clone();
+        let node = plan.node(key.node).ok_or_else(|| ToolError::internal("a node of no plan"))?;
+        let name = format!("{}.{}", key.node.0, key.tries);
+        let folder = format!("{}/{name}", state.begun.folder);
+        let scopes = RunScopes::of_node(state, work, key.node, &folder)?;
+        let node = &node.action;
+        let of = NodeTry { state, work, key, node, name, folder, scopes, resumed };
+        let chosen = |left: &NodeLeft| {
+            let names = [of.node.step.name(), of.node.step.id()];
+            names.into_iter().flatten().any(|name| left.chosen.iter().any(|it| it == name))
+        };
+        if let Some(children) = state.children.get(&key.node) {
+            return Ok(self.collect_children(&of, children).into());
+        }
+        let routed = of
+            .node
+            .routers
+            .iter()
+            .all(|router| state.left.get(router).is_some_and(|it| chosen(it)));
+        if !routed || !self.may_begin(&of).await? {
+            return Ok(NodeEnd::of(NodeOutcome::Skipped).into());
+        }
+        let children = match (of.node.action.as_str(), &of.node.step.foreach) {
+            ("run" | "exec", _) => return self.run_command(&of).await.map(AttemptEnd::from),
+            ("noop", _) => return Ok(NodeEnd::of(NodeOutcome::Succeeded).into()),
+            ("dag.run", _) => {
+                let parallel = of.node.step.parallel.as_ref();
+                expand::called(state, work, &of.scopes, &of.node.with, parallel)?
+            }
+            ("foreach", Some(foreach)) => expand::looped(work, &of.scopes, foreach)?,
+            (action, _) => return self.act(&of, action).await.map(AttemptEnd::from),
+        };
+        Ok(match children.is_empty() {
+            true => self.collect_children(&of, &[]).into(),
+            false => AttemptEnd::Expands(children),
+        })
+    }
+
+    /// End of a step whose children are over.
+    fn collect_children(&self, of: &NodeTry<'_>, children: &[RunChild]) -> NodeEnd {
+        let ends = |at: u32| of.state.results.get(&(of.key.node, at));
+        let phase =
+            |at: u32| match ends(at).is_some_and(|left| left.error.is_none() && left.succeeded) {
+                true => ChildPhase::Succeeded,
+                false => ChildPhase::Failed,
+            };
+        let phases: Vec<_> = (0u32..).take(children.len()).map(phase).collect();
+        let is_single = of.node.step.parallel.is_none() && of.node.step.foreach.is_none();
+        let (all, value) = expand::collected(of.state, of.key, children, &phases, is_single);
+        let mut ended = match all {
+            true => NodeEnd::of(NodeOutcome::Succeeded),
+            false => {
+                let failing = phases.iter().filter(|it| **it == ChildPhase::Failed).count();
+                NodeEnd::failed(failed(format!("{failing} of its {} runs failed", phases.len())))
+            }
+        };
+        if let Some(DagOutput::Variable(name)) = &of.node.step.output {
+            let name = name.trim_matches(['$', '{', '}']).to_owned();
+            ended.left.variables.insert(name, expand::variable(&value));
+        }
+        ended.left.output = Some(value);
+        ended
+    }
+
+    /// Whether the conditions of a step hold: judged before its first try alone.
+    async fn may_begin(&self, of: &NodeTry<'_>) -> Result<bool, ToolError> {
+        let conditions = of.node.step.preconditions.as_ref();
+        let is_first = of.work.progress.node(of.key.node).is_some_and(|node| node.is_first_try());
+        if conditions.is_none() || !is_first {
+            return Ok(true);
+        }
+        let place = self.condition_place(of, "if")?;
+        self.judged(conditions, &place).await
+    }
+
+    fn condition_place<'p>(
+        &'p self,
+        of: &'p NodeTry<'_>,
+        what: &str,
+    ) -> Result<ConditionPlace<'p>, ToolError> {
+        Ok(ConditionPlace {
+            state: of.state,
+            work: of.work,
+            scopes: &of.scopes,
+            shell: of.shell(&self.settings(of)?),
+            name: format!("{}.{what}", of.name),
+            folder: self.folder(of)?,
+            fields: [TextField::StepText, TextField::StepEval],
+            cancel: self.cancel_of(of.state, of.key),
+        })
+    }
+
+    /// Settings of a step, with their texts resolved.
+    pub(super) fn settings(
+        &self,
+        of: &NodeTry<'_>,
+    ) -> Result<serde_json::Map<String, Value>, ToolError> {
+        let field = match of.node.action.as_str() {
+            "exec" => TextField::Argument,
+            _ => TextField::StepText,
+        };
+        let with = Value::Object(of.node.with.clone());
+        let resolved = resolve_value(&with, field, &of.scopes.texts(of.work));
+        match resolved.map_err(|_| too_long("with"))? {
+            Value::Object(with) => Ok(with),
+            _ => Err(ToolError::internal("settings that are no object")),
+        }
+    }
+
+    /// Working directory that the step or its DAG names.
+    fn folder(&self, of: &NodeTry<'_>) -> Result<Option<String>, ToolError> {
+        let (own, root) = (&of.node.step.working_dir, &of.state.begun.dag.working_dir);
+        let resolve = |text: &String, field| of.scopes.resolve(of.work, text, field);
+        match (own, root) {
+            (Some(own), _) => resolve(own, TextField::StepText).map(Some),
+            (None, Some(root)) => resolve(root, TextField::RootText).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    async fn run_command(&self, of: &NodeTry<'_>) -> Result<NodeEnd, ToolError> {
+        let with = self.settings(of)?;
+        let lines = of.node.lines.as_ref().map(|lines| resolved_lines(of, lines)).transpose()?;
+        let args: Vec<String> = with
+            .get("args")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(|arg| hivekeep_plan::resolve::value_text(arg).into_owned())
+            .collect();
+        let program = with.get("command").and_then(Value::as_str).unwrap_or_default();
+        let command = match &lines {
+            Some(lines) => StepCommand::Lines(lines, of.shell(&with)),
+            None => StepCommand::Program { program, args: &args },
+        };
+        let stream = |stream: &Option<DagStream>| match stream {
+            Some(DagStream::File(path)) => {
+                of.scopes.resolve(of.work, path, TextField::Path).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let (stdout, stderr) = (stream(&of.node.step.stdout)?, stream(&of.node.step.stderr)?);
+        let (named, own_folder) = (self.folder(of)?, work_folder(of.state));
+        let folders = StepFolders {
+            own: &of.folder,
+            work: named.as_deref().unwrap_or(&own_folder),
+            makes_work: named.is_none(),
+            declares: of.node.step.outputs.is_some(),
+            stdout: stdout.as_deref(),
+            stderr: stderr.as_deref(),
+        };
+        let request = CommandRequest {
+            name: of.name.clone(),
+            script: script(&command, &folders),
+            env: of.scopes.env.clone(),
+            timeout_secs: of.node.step.timeout_sec.filter(|secs| *secs > 0).unwrap_or(LONGEST_SECS),
+        };
+        let ran = self.command(of.state, request, self.cancel_of(of.state, of.key)).await?;
+        fault_point!("run.result");
+        let ended = self.command_end(of, &ran).await?;
+        self.forget(of.state, &ran).await;
+        Ok(ended)
+    }
+
+    /// End of a command by how it ended.
+    async fn command_end(&self, of: &NodeTry<'_>, ran: &RanTask) -> Result<NodeEnd, ToolError> {
+        let step = &of.node.step;
+        let code = ran.exit_code();
+        let mut ended = match (&ran.result.outcome, code) {
+            (_, Some(0)) => {
+                let (state, work, scopes, folder) = (of.state, of.work, &of.scopes, &*of.folder);
+                let from = StepOutput::Task { ran, folder };
+                let succeeded = Succeeded { state, work, scopes, step, from };
+                let mut ended = NodeEnd::of(NodeOutcome::Succeeded);
+                match self.collect(&succeeded).await {
+                    Ok(left) => ended.left = left,
+                    Err(error) if error.retryable => return Err(error),
+                    Err(error) => ended = NodeEnd::failed(error),
+                }
+                ended
+            }
+            (TaskOutcome::Cancelled, _) => NodeEnd::of(NodeOutcome::Aborted),
+            (outcome, _) => {
+                let capture = &ran.result.capture;
+                let mut ended = NodeEnd::failed(failed(match outcome {
+                    TaskOutcome::TimedOut => "its command ran out of its time".to_owned(),
+                    TaskOutcome::Interrupted => {
+                        "its machine went down while its command ran, and it is not run again"
+                            .to_owned()
+                    }
+                    TaskOutcome::Invalid { reason, .. } => reason.clone(),
+                    other => format!("its command ended: {}, {code:?}", other.word()),
+                }));
+                ended.left.stdout_file.clone_from(&capture.stdout.path);
+                ended.left.stderr_file.clone_from(&capture.stderr.path);
+                ended.end.last = matches!(outcome, TaskOutcome::Invalid { .. });
+                ended
+            }
+        };
+        ended.end.exit_code = code;
+        if ended.end.outcome == NodeOutcome::Failed {
+            ended.end.said = self.said(step.continue_on.as_ref(), ran).await?;
+        }
+        ended.end.again = self.again(of, code, ended.end.outcome).await?;
+        Ok(ended)
+    }
+
+    /// Whether what a command wrote lets later nodes go on.
+    async fn said(&self, rule: Option<&ContinueOn>, ran: &RanTask) -> Result<bool, ToolError> {
+        let Some(ContinueOn::Detail(detail)) = rule else { return Ok(false) };
+        let Some(patterns) = &detail.output else { return Ok(false) };
+        let said = self.output_of(ran, true, LOOKED_AT_BYTES).await?;
+        let found = |pattern: &str| match pattern.starts_with("re:") {
+            true => matches(&said, pattern),
+            false => Ok(said.contains(pattern)),
+        };
+        for pattern in patterns.iter() {
+            if found(pattern)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a further round of a repeated node follows.
+    async fn again(
+        &self,
+        of: &NodeTry<'_>,
+        code: Option<i32>,
+        outcome: NodeOutcome,
+    ) -> Result<bool, ToolError> {
+        let Some(policy) = &of.node.step.repeat_policy else { return Ok(false) };
+        if outcome == NodeOutcome::Aborted {
+            return Ok(false);
+        }
+        let until = policy.repeat == Some(Repeat::By(RepeatMode::Until));
+        if policy.condition.is_none() && policy.exit_code.is_none() {
+            return Ok(policy.repeat != Some(Repeat::Always(false)));
+        }
+        let holds = match (&policy.condition, &policy.expected) {
+            (Some(condition), expected) => {
+                let item = hivekeep_manifest::dag::DagPrecondition {
+                    condition: Some(condition.clone()),
+                    eval: None,
+                    expected: expected.as_ref().map(ToString::to_string),
+                    negate: None,
+                };
+                let conditions = hivekeep_manifest::dag::DagPreconditions::More(vec![
+                    hivekeep_manifest::dag::DagPreconditionItem::Detail(item),
+                ]);
+                let place = self.condition_place(of, "again")?;
+                self.judged(Some(&conditions), &place).await?
+            }
+            (None, _) => {
+                let codes = policy.exit_code.as_ref().map(|it| it.codes()).unwrap_or_default();
+                code.is_some_and(|code| codes.contains(&code))
+            }
+        };
+        Ok(holds != until)
+    }
+}
+
+fn resolved_lines(
+    of: &NodeTry<'_>,
+    lines: &hivekeep_plan::lower::StepLines,
+) -> Result<hivekeep_plan::lower::StepLines, ToolError> {
+    use hivekeep_plan::lower::StepLines::{Commands, Script};
+    let resolve = |text: &String| of.scopes.resolve(of.work, text, TextField::Run);
+    Ok(match lines {
+        Script(text) => Script(resolve(text)?),
+        Commands(lines) => {
+            let lines: Vec<String> = lines.iter().map(resolve).collect::<Result<_, _>>()?;
+            if let Some(line) = lines.iter().find(|line| line.contains(['\n', '\r'])) {
+                return Err(failed(format!("`{line:.80}` has several lines with its values")));
+            }
+            Commands(lines)
+        }
+    })
+}

@@ -1,0 +1,112 @@
+//! Runs over a guest that runs commands on this host.
+
+mod cases;
+mod guest;
+mod runs;
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{RunId, SessionId, ToolError, User};
+use hivekeep_manifest::read_dag;
+use hivekeep_plan::progress::RunOutcome;
+use hivekeep_ports::{ChildSessions, Places, TaskOutputs, Tasks};
+use hivekeep_runtime::{
+    Daemon, Family, Mounted, NoOptions, WaiterLimit,
+    runs::{RunCaller, RunOptions},
+};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices};
+use serde_json::Value;
+
+use crate::{
+    DagRuns,
+    run::{RunFold, RunRequest, RunTrigger},
+};
+use guest::FakeGuest;
+
+/// Caller who sees all runs.
+const ALL: RunCaller = RunCaller { user: User::Uid(0), operator: true };
+/// Longest run of a test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Family of the runs alone.
+struct RunsFamily;
+
+impl Family for RunsFamily {
+    type Options = NoOptions;
+
+    async fn mount(daemon: &Daemon, _: NoOptions) -> Result<Mounted, ToolError> {
+        let options = RunOptions { max_running: 100, kept: 1_000, kept_days: 1 };
+        let (runs, child) = DagRuns::open(daemon, options).await?;
+        daemon.ports.offer(Arc::new(runs));
+        let mut mounted = Mounted::default();
+        mounted.children.push(child);
+        Ok(mounted)
+    }
+}
+
+struct Stage {
+    rig: Rig<RunsFamily>,
+    guest: FakeGuest,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let guest = FakeGuest::default();
+        let offered = guest.clone();
+        let services = RigServices {
+            sessions: Arc::new(FakeUsers::all(User::Uid(0))),
+            tools: Arc::new(guest.clone()),
+            offer: Arc::new(move |ports| {
+                ports.offer::<dyn ChildSessions>(Arc::new(offered.clone()));
+                ports.offer::<dyn Places>(Arc::new(offered.clone()));
+                ports.offer::<dyn Tasks>(Arc::new(offered.clone()));
+                ports.offer::<dyn TaskOutputs>(Arc::new(offered.clone()));
+                ports.offer(WaiterLimit::new(64, 64));
+            }),
+        };
+        Self { rig: Rig::new(NoOptions {}, services).await, guest }
+    }
+
+    fn runs(&self) -> Arc<DagRuns> {
+        self.rig.daemon.ports.find::<DagRuns>().expect("they are mounted")
+    }
+
+    /// Begins a run of a text, in a folder of this host.
+    async fn begin(&self, text: &str, given: Value) -> Result<RunId, ToolError> {
+        let file = read_dag(text, None).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+        let id = RunId::new();
+        let request = RunRequest {
+            id,
+            user: User::Uid(0),
+            session: SessionId::new(),
+            documents: file.documents,
+            name: "dag".to_owned(),
+            given,
+            place: Some("here".to_owned()),
+            scratch: self.guest.scratch(),
+            trigger: RunTrigger::Start,
+        };
+        self.runs().begin(request).await.map(|()| id)
+    }
+
+    async fn over(&self, id: RunId) -> RunFold {
+        let (DagRuns(runs), id) = (&*self.runs(), id.to_string());
+        let ended = tokio::time::timeout(PATIENCE, runs.ended(ALL, &id)).await;
+        let view = ended.unwrap_or_else(|_| panic!("{:#?}", runs.get(ALL, &id).map(|it| it.state)));
+        assert!(view.as_ref().is_ok_and(|view| view.given_up.is_none()), "it is given up");
+        view.expect("it is there").state
+    }
+
+    async fn ran(&self, text: &str, given: Value) -> RunFold {
+        let id = self.begin(text, given).await.expect("begun");
+        self.over(id).await
+    }
+
+    async fn outcome(&self, text: &str) -> RunOutcome {
+        self.ran(text, Value::Null).await.outcome().expect("it is over")
+    }
+
+    fn file(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.guest.folder().join(name)).ok()
+    }
+}

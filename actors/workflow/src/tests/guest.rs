@@ -1,0 +1,315 @@
+//! A guest in the place of all workspaces: its tasks are processes of this host in a folder, each run once for its id.
+//! It outlives daemons.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{CallCx, Effect, Layer, SessionId, ToolError, User, WorkspaceId, lock};
+use hivekeep_ports::{
+    ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, InternalCall, PlaceWorkspace,
+    Places, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
+    TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
+    Tools,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{process::Command, sync::watch};
+use tokio_util::sync::CancellationToken;
+
+struct FakeTask {
+    stop: CancellationToken,
+    result: Option<TaskResult>,
+    acknowledged: bool,
+}
+
+struct World {
+    folder: TempDir,
+    workspace: WorkspaceId,
+    tasks: Mutex<BTreeMap<String, FakeTask>>,
+    /// Tasks in the order of their starts, each as often as it was run.
+    started: Mutex<Vec<String>>,
+    hints: watch::Sender<u64>,
+    sessions: Mutex<BTreeMap<String, SessionId>>,
+    /// Tools that were called, with their inputs.
+    called: Mutex<Vec<(String, Value)>>,
+    /// Calls of `toy.hold` wait until this fires.
+    released: CancellationToken,
+}
+
+#[derive(Clone)]
+pub(super) struct FakeGuest(Arc<World>);
+
+impl Default for FakeGuest {
+    fn default() -> Self {
+        Self(Arc::new(World {
+            folder: TempDir::new().expect("a folder"),
+            workspace: WorkspaceId::new(),
+            tasks: Mutex::default(),
+            started: Mutex::default(),
+            hints: watch::channel(0).0,
+            sessions: Mutex::default(),
+            called: Mutex::default(),
+            released: CancellationToken::new(),
+        }))
+    }
+}
+
+impl FakeGuest {
+    /// Root of the place.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.0.folder.path().join("place")
+    }
+
+    pub(super) fn scratch(&self) -> String {
+        self.0.folder.path().join("scratch").display().to_string()
+    }
+
+    /// Number of tasks that were started.
+    pub(super) fn started(&self) -> Vec<String> {
+        lock(&self.0.started).clone()
+    }
+
+    /// Tools that were called, with their inputs.
+    pub(super) fn called(&self) -> Vec<(String, Value)> {
+        lock(&self.0.called).clone()
+    }
+
+    /// Lets calls that wait go on.
+    pub(super) fn release(&self) {
+        self.0.released.cancel();
+    }
+
+    /// Runs a task to its end, whether or not anybody looks.
+    fn run(&self, task: TaskAssignment, stop: CancellationToken) {
+        let world = self.0.clone();
+        lock(&world.started).push(task.task_id.clone());
+        tokio::spawn(async move {
+            let mut command = Command::new("/bin/sh");
+            command.arg("-c").arg(&task.command).env_clear().envs(&task.env);
+            command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+            command.current_dir(task.workdir.as_deref().unwrap_or("/"));
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.kill_on_drop(true);
+            let limit = Duration::from_secs(task.timeout_secs);
+            let child = command.spawn().expect("a shell");
+            let ended = tokio::select! {
+                ended = tokio::time::timeout(limit, child.wait_with_output()) => ended.map_err(|_| TaskOutcome::TimedOut),
+                () = stop.cancelled() => Err(TaskOutcome::Cancelled),
+            };
+            let text = |bytes: &[u8]| TaskText {
+                text: String::from_utf8_lossy(bytes).into_owned(),
+                truncated: false,
+                total_bytes: bytes.len() as u64,
+                path: None,
+            };
+            let (outcome, capture) = match ended {
+                Err(outcome) => (outcome, TaskCapture::default()),
+                Ok(output) => {
+                    let output = output.expect("it is waited for");
+                    let exit_code = output.status.code().unwrap_or(137);
+                    let capture = TaskCapture {
+                        workdir: task.workdir.clone(),
+                        stdout: text(&output.stdout),
+                        stderr: text(&output.stderr),
+                        elapsed_ms: 1,
+                    };
+                    (TaskOutcome::Exited { exit_code }, capture)
+                }
+            };
+            let (task_id, message_id) = (task.task_id.clone(), task.message_id);
+            let result = TaskResult { number: 1, task_id, message_id, outcome, capture };
+            if let Some(known) = lock(&world.tasks).get_mut(&task.task_id) {
+                known.result = Some(result);
+            }
+            world.hints.send_modify(|count| *count += 1);
+        });
+    }
+}
+
+#[async_trait]
+impl Tasks for FakeGuest {
+    async fn put(&self, _: WorkspaceId, task: TaskAssignment) -> Result<TaskTaken, ToolError> {
+        let (result, repeat) = {
+            let mut tasks = lock(&self.0.tasks);
+            match tasks.get(&task.task_id) {
+                Some(known) => (known.result.clone(), true),
+                None => {
+                    let stop = CancellationToken::new();
+                    let new = FakeTask { stop: stop.clone(), result: None, acknowledged: false };
+                    tasks.insert(task.task_id.clone(), new);
+                    self.run(task, stop);
+                    (None, false)
+                }
+            }
+        };
+        let state = if result.is_some() { TaskState::Done } else { TaskState::Running };
+        Ok(TaskTaken { state, repeat, differs: false, result })
+    }
+
+    async fn results(
+        &self,
+        _: WorkspaceId,
+        _: u64,
+        _: u32,
+        sent: &BTreeMap<String, String>,
+    ) -> Result<TaskPage, ToolError> {
+        let tasks = lock(&self.0.tasks);
+        let wanted = |(id, task): (&String, &FakeTask)| {
+            task.result.clone().filter(|_| !task.acknowledged && sent.contains_key(id))
+        };
+        let results = tasks.iter().filter_map(wanted).collect();
+        Ok(TaskPage {
+            results,
+            next_after: 0,
+            more: false,
+            queued: 0,
+            running: 0,
+            told: false,
+            dropped: 0,
+            refused_paths: 0,
+        })
+    }
+
+    async fn acknowledge(&self, _: WorkspaceId, ids: Vec<String>) -> Result<u32, ToolError> {
+        let mut tasks = lock(&self.0.tasks);
+        for id in &ids {
+            if let Some(task) = tasks.get_mut(id) {
+                task.acknowledged = true;
+            }
+        }
+        Ok(ids.len() as u32)
+    }
+
+    async fn cancel(&self, _: WorkspaceId, id: String) -> Result<TaskState, ToolError> {
+        if let Some(task) = lock(&self.0.tasks).get(&id) {
+            task.stop.cancel();
+        }
+        Ok(TaskState::Running)
+    }
+
+    async fn board(&self, _: WorkspaceId) -> Result<TaskBoard, ToolError> {
+        Ok(TaskBoard { queued: Vec::new(), running: Vec::new(), results: 0 })
+    }
+
+    async fn hints(&self, _: WorkspaceId) -> Result<TaskHints, ToolError> {
+        Ok(TaskHints::new(self.0.hints.subscribe()))
+    }
+}
+
+#[async_trait]
+impl TaskOutputs for FakeGuest {
+    async fn output(&self, _: WorkspaceId, window: TaskWindow) -> Result<TaskOutput, ToolError> {
+        let _ = window;
+        let span = TaskSpan { from: 0, bytes: Vec::new(), kept_bytes: 0, total_bytes: 0 };
+        Ok(TaskOutput { state: TaskState::Done, stdout: span.clone(), stderr: span })
+    }
+}
+
+#[async_trait]
+impl Places for FakeGuest {
+    async fn workspace(&self, _: &CallCx, _: Option<&str>) -> Result<PlaceWorkspace, ToolError> {
+        std::fs::create_dir_all(self.folder()).expect("it is made");
+        Ok(PlaceWorkspace {
+            workspace: self.0.workspace,
+            place: "here".to_owned(),
+            root: self.folder().display().to_string(),
+            user: None,
+        })
+    }
+
+    async fn put_program(
+        &self,
+        _: &CallCx,
+        _: &PlaceWorkspace,
+        _: &str,
+        _: String,
+    ) -> Result<(), ToolError> {
+        unreachable!("runs put no programs")
+    }
+}
+
+#[async_trait]
+impl Tools for FakeGuest {
+    async fn call(
+        &self,
+        _: InternalCall,
+        tool: &'static str,
+        args: Value,
+    ) -> Result<Value, ToolError> {
+        let path = args["path"].as_str().expect("a path");
+        let path = match tool {
+            "file_read" => PathBuf::from(path),
+            "fs.read" => self.folder().join(path),
+            other => panic!("{other} is not called"),
+        };
+        match std::fs::read_to_string(path) {
+            Ok(content) => Ok(json!({ "content": content })),
+            Err(_) => {
+                let code = hivekeep_kernel::codes::NOT_FOUND;
+                Err(ToolError::new(Layer::Actor, code, "no such file"))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ChildSessions for FakeGuest {
+    async fn open(&self, child: ChildSession) -> Result<SessionId, ToolError> {
+        let mut sessions = lock(&self.0.sessions);
+        Ok(*sessions.entry(child.name).or_insert_with(SessionId::new))
+    }
+
+    async fn open_for(&self, _: User, name: &str) -> Result<SessionId, ToolError> {
+        let mut sessions = lock(&self.0.sessions);
+        Ok(*sessions.entry(name.to_owned()).or_insert_with(SessionId::new))
+    }
+
+    fn tools(&self, _: SessionId) -> Result<Vec<ChildTool>, ToolError> {
+        let tool = |(declared, effect): (&'static str, Effect)| ChildTool {
+            name: declared.replace('.', "_"),
+            declared,
+            description: String::new(),
+            input_schema: json!({ "type": "object" }),
+            effect,
+            concurrency_safe: true,
+        };
+        let all = [
+            ("toy.echo", Effect::Write),
+            ("toy.fails", Effect::Write),
+            ("toy.hold", Effect::Write),
+            ("toy.hold_read", Effect::Read),
+        ];
+        Ok(all.map(tool).into())
+    }
+
+    async fn call(&self, call: ChildCall) -> Result<ChildAnswer, ToolError> {
+        if call.effect.is_some_and(|effect| effect.again) {
+            return Err(ToolError::effect_unknown(Layer::Guest));
+        }
+        lock(&self.0.called).push((call.tool.clone(), Value::Object(call.args.clone())));
+        match call.tool.as_str() {
+            "toy_fails" => return Err(ToolError::invalid("no luck")),
+            "toy_hold" | "toy_hold_read" => self.0.released.cancelled().await,
+            _ => {}
+        }
+        Ok(ChildAnswer { value: Value::Object(call.args), from_source: false })
+    }
+
+    fn agents_above(&self, _: SessionId) -> Vec<SessionId> {
+        Vec::new()
+    }
+
+    fn awaiting_approval(&self) -> std::collections::BTreeSet<SessionId> {
+        Default::default()
+    }
+
+    async fn end(&self, _: SessionId) -> Result<(), ToolError> {
+        Ok(())
+    }
+}
