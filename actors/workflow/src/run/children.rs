@@ -54,6 +54,10 @@ impl RunSaga {
                     return Err(ToolError::cancelled());
                 }
             }
+            if self.cancel_of(&state, key).is_cancelled() {
+                // The stop of the run may have looked before the child was there.
+                runs.cancel(DAEMON, &planned.id.to_string()).await?;
+            }
             Ok(())
         };
         let outcome = begun.await;
@@ -137,12 +141,23 @@ impl RunSaga {
     }
 
     /// Stops the children of a try that have begun.
-    pub(super) async fn stop_children(&self, state: &RunFold, key: NodeKey) {
-        let Ok(runs) = self.runs() else { return };
+    ///
+    /// # Errors
+    /// The first child that could not be told.
+    pub(super) async fn stop_children(
+        &self,
+        state: &RunFold,
+        key: NodeKey,
+    ) -> Result<(), ToolError> {
+        let runs = self.runs()?;
         for child in state.children.get(&key.node).iter().flat_map(|children| children.iter()) {
-            // A child that is over, or was never begun, needs no stop.
-            let _over = runs.cancel(DAEMON, &child.id.to_string()).await;
+            match runs.cancel(DAEMON, &child.id.to_string()).await {
+                Err(error) if !error.is(crate::codes::RUN_NOT_FOUND) => return Err(error),
+                // A child that is over, or was never begun, needs no stop.
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// Tells the parent of the run's end, as a record of the parent.
@@ -163,12 +178,22 @@ impl RunSaga {
             }
         };
         left.succeeded = succeeded;
-        let told = match self.runs() {
-            Ok(runs) => tell_parent(&runs, run, key, child, succeeded, left).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = told {
-            tracing::info!(run = %state.begun.id, parent = %run, %error, "its parent is not told of its end");
+        loop {
+            let told = match self.runs() {
+                Ok(runs) => tell_parent(&runs, run, key, child, succeeded, left.clone()).await,
+                Err(error) => Err(error),
+            };
+            match told {
+                Ok(()) => return,
+                // A parent that is over, or was removed, waits for nothing.
+                Err(error) if error.is_any(&[codes::RUN_OVER, crate::codes::RUN_NOT_FOUND]) => {
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(run = %state.begun.id, parent = %run, %error, "its parent is not told of its end yet");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
         }
     }
 }

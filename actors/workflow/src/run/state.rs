@@ -18,7 +18,7 @@ use hivekeep_runtime::{
 
 use super::{
     RunStep, events,
-    records::{NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunWorkspace},
+    records::{NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunTrigger, RunWorkspace},
 };
 use crate::codes;
 
@@ -271,6 +271,11 @@ impl RunState for RunFold {
     fn woken(&self, now: DateTime<Utc>) -> Option<RunRecord> {
         self.wakes_at().filter(|at| *at <= now)?;
         Some(RunRecord::moved(ProgressRecord::Woken { at: now }))
+    }
+
+    /// A child takes none: its parent waits for it, and all places could be taken by parents.
+    fn takes_place(&self) -> bool {
+        self.begun.trigger == RunTrigger::Start
     }
 
     fn event(record: &RunRecord) -> RunEvent {

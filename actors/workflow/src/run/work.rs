@@ -126,8 +126,9 @@ impl RunSaga {
 
     /// Ends a try that waits, as the run is stopped.
     pub(super) async fn leave(&self, key: NodeKey) -> Result<(), LogError> {
-        self.stop_children(&self.handle.state(), key).await;
-        let NodeEnd { end, left } = NodeEnd::of(NodeOutcome::Aborted);
+        let stopped = self.stop_children(&self.handle.state(), key).await;
+        let NodeEnd { end, mut left } = NodeEnd::of(NodeOutcome::Aborted);
+        left.error = stopped.err().map(Box::new);
         self.moved(ProgressRecord::Ended { key, end, at: Utc::now() }, Some(Box::new(left))).await
     }
 
