@@ -14,6 +14,7 @@ mod command;
 mod conditions;
 mod events;
 mod expand;
+mod obeyed;
 mod outputs;
 mod place;
 mod records;
@@ -23,12 +24,13 @@ mod state;
 mod work;
 
 use std::{
-    sync::{Arc, OnceLock},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, RunId, ToolError};
+use hivekeep_kernel::{Layer, RunId, ToolError, WorkspaceId};
 use hivekeep_plan::{
     plan::NodeRole,
     progress::{DueStep, NodeKey, ProgressRecord},
@@ -104,6 +106,8 @@ pub(crate) struct RunSaga {
     handle: SagaHandle<Self>,
     /// Workspace of the commands, once one is needed.
     workspace: OnceCell<RunWorkspace>,
+    /// Commands whose results are used and not durable here yet, by the names of their tasks.
+    used: Mutex<BTreeMap<String, WorkspaceId>>,
     /// Token of what a stop of the run does not cut short.
     never: CancellationToken,
 }
@@ -115,7 +119,8 @@ impl Saga for RunSaga {
     type Args = Arc<RunShared>;
 
     fn resume(shared: Arc<RunShared>, handle: SagaHandle<Self>) -> Self {
-        Self { shared, handle, workspace: OnceCell::new(), never: CancellationToken::new() }
+        let (workspace, used) = (OnceCell::new(), Mutex::default());
+        Self { shared, handle, workspace, used, never: CancellationToken::new() }
     }
 
     fn due(state: &RunFold, _: &[RunStep]) -> Vec<RunStep> {

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use hivekeep_kernel::{Effect, EffectKey, Progress, ToolError, codes};
-use hivekeep_manifest::dag::{
-    DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, action::is_builtin,
-};
+use hivekeep_manifest::dag::{DagManifest, action::is_builtin};
 use hivekeep_plan::{progress::NodeOutcome, resolve::value_text};
 use hivekeep_ports::ChildCall;
 use serde_json::{Map, Value, json};
@@ -13,37 +11,16 @@ use serde_json::{Map, Value, json};
 use super::{
     NodeLeft, RunSaga,
     conditions::matches,
+    obeyed::steps,
     outputs::{StepOutput, Succeeded, failed},
     work::{NodeEnd, NodeTry},
 };
 
 /// Names of the tools that a DAG's steps call, those of loops among them.
 pub(super) fn tools(dag: &DagManifest) -> impl Iterator<Item = String> + use<> {
-    let mut found = BTreeSet::new();
-    let mut open: Vec<&DagStep> = match &dag.steps {
-        DagSteps::Map(steps) => steps.values().collect(),
-        DagSteps::List(entries) => entries.iter().flat_map(steps_of).collect(),
-    };
-    open.extend(dag.handler_on.iter().flat_map(|handlers| handlers.all()).map(|(_, step)| step));
-    while let Some(step) = open.pop() {
-        open.extend(step.foreach.iter().flat_map(|foreach| &foreach.steps));
-        found.extend(step.action.clone().filter(|name| !is_builtin(name)));
-    }
+    let called = steps(dag).into_iter().filter_map(|step| step.action.clone());
+    let found: BTreeSet<String> = called.filter(|name| !is_builtin(name)).collect();
     found.into_iter()
-}
-
-fn steps_of(entry: &DagStepEntry) -> Vec<&DagStep> {
-    match entry {
-        DagStepEntry::Command(_) => Vec::new(),
-        DagStepEntry::Step(step) => vec![step],
-        DagStepEntry::Group(group) => {
-            let steps = group.iter().filter_map(|entry| match entry {
-                DagGroupEntry::Command(_) => None,
-                DagGroupEntry::Step(step) => Some(&**step),
-            });
-            steps.collect()
-        }
-    }
 }
 
 impl RunSaga {

@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 use super::{
     RunFold, RunRecord, RunSaga, RunTrigger,
     command::{CommandRequest, LONGEST_SECS},
+    obeyed::not_obeyed,
+    outputs::READ_BYTES,
     records::{RunBegun, RunResolved},
     scope::{context, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
@@ -88,7 +90,9 @@ impl RunSaga {
         match self.resolved(&state).await {
             Ok(resolved) => {
                 let resolved = Box::new(resolved);
-                self.handle.record(RunRecord::Resolved { resolved, at: Utc::now() }).await
+                self.handle.record(RunRecord::Resolved { resolved, at: Utc::now() }).await?;
+                self.forget(&state, "begin").await;
+                Ok(())
             }
             Err(_) if self.handle.cancelled().is_cancelled() => Ok(()),
             Err(error) => self.break_off(error).await,
@@ -158,7 +162,9 @@ impl RunSaga {
         };
         let ran = self.command(state, request, self.handle.cancelled()).await?;
         let said = self.output_of(&ran, true, OUTPUT_BYTES).await?;
-        self.forget(state, &ran).await;
+        if said.len() > OUTPUT_BYTES {
+            return Ok(BeginAnswer::Failed(format!("`{line:.80}` writes too much")));
+        }
         Ok(match ran.exit_code() {
             Some(0) => BeginAnswer::Output(said),
             other => BeginAnswer::Failed(format!("`{line:.80}` ended with {other:?}")),
@@ -174,15 +180,20 @@ impl RunSaga {
         #[derive(Deserialize)]
         struct Content {
             content: String,
+            #[serde(default)]
+            next_offset: Option<u64>,
         }
         let Some(place) = &state.begun.place else { return Ok(Vec::new()) };
         let caller = OnBehalfOf::own(Self::session(state)?, READING);
         let mut files = Vec::new();
         for path in paths {
-            let args = json!({ "place": place, "path": path });
+            let args = json!({ "place": place, "path": path, "limit": READ_BYTES });
             let read = self.shared.tools.call_idempotent(state.begun.id, &caller, "fs.read", args);
             match read.await {
-                Ok(Content { content }) => files.push((path, content)),
+                Ok(Content { next_offset: Some(_), .. }) => {
+                    return Err(invalid(format!("`{path:.80}` is larger than {READ_BYTES} bytes")));
+                }
+                Ok(Content { content, .. }) => files.push((path, content)),
                 Err(error) if error.is(hivekeep_kernel::codes::NOT_FOUND) => {}
                 Err(error) => return Err(error),
             }
@@ -192,6 +203,9 @@ impl RunSaga {
 }
 
 fn planned(dag: &DagManifest, beginning: RunBeginning) -> Result<RunResolved, ToolError> {
+    if let Some(field) = not_obeyed(dag) {
+        return Err(invalid(format!("no run obeys {field} yet")));
+    }
     let scopes = TextScopes {
         consts: Some(&beginning.consts),
         params: Some(&beginning.params),

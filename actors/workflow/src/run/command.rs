@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hivekeep_kernel::{ToolError, codes};
+use hivekeep_kernel::{Layer, ToolError, codes, lock};
 use hivekeep_ports::{TaskAssignment, TaskOutcome, TaskResult, TaskWindow};
 use hivekeep_runtime::guest_task::GuestTask;
 use tokio::time::Instant;
@@ -99,10 +99,14 @@ impl RunSaga {
                     None => continue,
                 },
                 Some(end) if Instant::now() < end => looking.await,
-                Some(_) => return Err(ToolError::cancelled()),
+                // Nobody knows whether it has ended.
+                Some(_) => return Err(ToolError::deadline(Layer::Guest, STOPPING.as_secs())),
             };
             match looked {
-                Ok(Some(result)) => return Ok(RanTask { task_id, result, workspace }),
+                Ok(Some(result)) => {
+                    lock(&self.used).insert(task_id.clone(), workspace.workspace);
+                    return Ok(RanTask { task_id, result, workspace });
+                }
                 Ok(None) => (assigned, until) = (true, None),
                 Err(error) if error.is_any(&[codes::INVALID_INPUT, codes::TOO_LARGE]) => {
                     return Err(error);
@@ -118,11 +122,27 @@ impl RunSaga {
         }
     }
 
-    /// Lets the guest forget a command, whose result is recorded.
-    pub(super) async fn forget(&self, state: &RunFold, ran: &RanTask) {
+    /// Lets the guest forget the commands whose tasks have this name, or one that goes on with `.` or `-` behind it. Legal
+    /// once what they came to is on the disk: until then a daemon that died finds their results in the guest.
+    pub(super) async fn forget(&self, state: &RunFold, name: &str) {
+        let name = format!("{}/{name}", state.begun.id);
+        let is_meant = |id: &String| {
+            let rest = id.strip_prefix(&name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+        };
+        let mut meant = Vec::new();
+        lock(&self.used).retain(|id, workspace| {
+            let kept = !is_meant(id);
+            if !kept {
+                meant.push((id.clone(), *workspace));
+            }
+            kept
+        });
         let message = state.begun.id.to_string();
-        let (workspace, id) = (ran.workspace.workspace, &*ran.task_id);
-        GuestTask { tasks: &*self.shared.tasks, workspace, id, message: &message }.forget().await;
+        for (id, workspace) in meant {
+            let tasks = &*self.shared.tasks;
+            GuestTask { tasks, workspace, id: &id, message: &message }.forget().await;
+        }
     }
 
     /// Reads the standard output of a command, or its standard error, up to a bound.

@@ -12,8 +12,9 @@ use regex::Regex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    RunFold, RunSaga,
+    NodeLeft, RunFold, RunSaga,
     command::{CommandRequest, LONGEST_SECS},
+    outputs::failed,
     scope::{RunScopes, too_long, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
     state::RunWork,
@@ -54,16 +55,20 @@ impl RunSaga {
             fields: [TextField::RootText, TextField::RootEval],
             cancel: self.handle.cancelled(),
         };
+        let mut left = None;
         let conditions = match self.judged(dag.preconditions.as_ref(), &place).await {
             _ if self.handle.cancelled().is_cancelled() => return Ok(()),
             Ok(true) => Conditions::Met,
             Ok(false) => Conditions::NotMet,
             Err(error) => {
-                tracing::info!(run = %state.begun.id, %error, "its conditions cannot be judged");
+                let error = Some(Box::new(error));
+                left = Some(Box::new(NodeLeft { error, ..NodeLeft::default() }));
                 Conditions::Failed
             }
         };
-        self.moved(ProgressRecord::Gated { conditions, at: Utc::now() }, None).await
+        self.moved(ProgressRecord::Gated { conditions, at: Utc::now() }, left).await?;
+        self.forget(&state, &place.name).await;
+        Ok(())
     }
 
     /// Whether all conditions hold. All are judged, in their order.
@@ -147,7 +152,9 @@ impl RunSaga {
         };
         let ran = self.command(place.state, request, place.cancel).await?;
         let said = self.output_of(&ran, true, OUTPUT_BYTES).await?;
-        self.forget(place.state, &ran).await;
+        if said.len() > OUTPUT_BYTES {
+            return Err(failed(format!("`{line:.80}` writes more than {OUTPUT_BYTES} bytes")));
+        }
         Ok((ran.exit_code(), said))
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn of(record: &RunRecord) -> RunEvent {
 fn moved(progress: &ProgressRecord, left: Option<&NodeLeft>) -> (&'static str, Value) {
     match progress {
         ProgressRecord::Gated { conditions, .. } => {
-            ("conditions_judged", json!({ "conditions": conditions }))
+            let error = left.and_then(|left| left.error.as_deref());
+            ("conditions_judged", json!({ "conditions": conditions, "error": error }))
         }
         ProgressRecord::Entered { key, .. } => ("step_started", json!(key)),
         ProgressRecord::Ended { key, end, .. } => {

@@ -23,6 +23,8 @@ use crate::codes;
 
 /// Most bytes of an output where the DAG names no bound.
 const OUTPUT_BYTES: usize = 1024 * 1024;
+/// Largest file of outputs.
+pub(super) const READ_BYTES: u64 = 4 * 1024 * 1024;
 /// Time limit of reading a file.
 const READING: Duration = Duration::from_secs(60);
 
@@ -68,9 +70,6 @@ impl RunSaga {
             None => {}
             Some(DagOutput::Variable(name)) => {
                 let text = self.stream(of, true, most).await?;
-                if text.len() > most {
-                    return Err(failed(format!("its output is longer than {most} bytes")));
-                }
                 let name = name.trim_matches(['$', '{', '}']).to_owned();
                 left.variables.insert(name, text.trim().to_owned());
             }
@@ -175,10 +174,14 @@ impl RunSaga {
         of_stdout: bool,
         most: usize,
     ) -> Result<String, ToolError> {
-        match of.from {
-            StepOutput::Task { ran, .. } => self.output_of(ran, of_stdout, most).await,
-            StepOutput::Text(text) if of_stdout => Ok(text.to_owned()),
-            StepOutput::Text(_) => Ok(String::new()),
+        let text = match of.from {
+            StepOutput::Task { ran, .. } => self.output_of(ran, of_stdout, most).await?,
+            StepOutput::Text(text) if of_stdout => text.to_owned(),
+            StepOutput::Text(_) => String::new(),
+        };
+        match text.len() > most {
+            true => Err(failed(format!("its output is longer than {most} bytes"))),
+            false => Ok(text),
         }
     }
 
@@ -187,14 +190,21 @@ impl RunSaga {
         #[derive(Deserialize)]
         struct Content {
             content: String,
+            next_offset: u64,
+            size_bytes: u64,
         }
         let caller = OnBehalfOf::own(Self::session(of.state)?, READING);
         let StepOutput::Task { ran, .. } = of.from else {
             return Err(failed(format!("`{path:.80}`: a step without a command has no files")));
         };
-        let args = json!({ "workspace_id": ran.workspace.workspace, "path": path });
+        let args =
+            json!({ "workspace_id": ran.workspace.workspace, "path": path, "limit": READ_BYTES });
         let read = self.shared.tools.call_idempotent(of.state.begun.id, &caller, "file_read", args);
-        read.await.map(|Content { content }| content)
+        let Content { content, next_offset, size_bytes } = read.await?;
+        match next_offset < size_bytes {
+            true => Err(failed(format!("`{path:.80}` is larger than {READ_BYTES} bytes"))),
+            false => Ok(content),
+        }
     }
 }
 

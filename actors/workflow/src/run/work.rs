@@ -108,8 +108,11 @@ impl RunSaga {
                 let left = NodeLeft { children, ..NodeLeft::default() };
                 return self.moved(expanded, Some(Box::new(left))).await;
             }
-            Err(_) if self.cancel_of(&state, key).is_cancelled() => {
-                NodeEnd::of(NodeOutcome::Aborted)
+            Err(error) if self.cancel_of(&state, key).is_cancelled() => {
+                let mut aborted = NodeEnd::of(NodeOutcome::Aborted);
+                let unknown = !error.is(hivekeep_kernel::codes::CANCELLED);
+                aborted.left.error = unknown.then(|| Box::new(error));
+                aborted
             }
             Err(error) => NodeEnd::failed(error),
         };
@@ -121,6 +124,7 @@ impl RunSaga {
         let ended = ProgressRecord::Ended { key, end, at: Utc::now() };
         self.moved(ended, Some(Box::new(left))).await?;
         fault_point!("run.after_end");
+        self.forget(&state, &try_name(key)).await;
         Ok(())
     }
 
@@ -141,7 +145,7 @@ impl RunSaga {
     ) -> Result<AttemptEnd, ToolError> {
         let plan = work.progress.plan().clone();
         let node = plan.node(key.node).ok_or_else(|| ToolError::internal("a node of no plan"))?;
-        let name = format!("{}.{}", key.node.0, key.tries);
+        let name = try_name(key);
         let folder = format!("{}/{name}", state.begun.folder);
         let scopes = RunScopes::of_node(state, work, key.node, &folder)?;
         let node = &node.action;
@@ -298,9 +302,7 @@ impl RunSaga {
         };
         let ran = self.command(of.state, request, self.cancel_of(of.state, of.key)).await?;
         fault_point!("run.result");
-        let ended = self.command_end(of, &ran).await?;
-        self.forget(of.state, &ran).await;
-        Ok(ended)
+        self.command_end(of, &ran).await
     }
 
     /// End of a command by how it ended.
@@ -399,6 +401,11 @@ impl RunSaga {
         };
         Ok(holds != until)
     }
+}
+
+/// Name of a try, in the names of its tasks and in its folder.
+fn try_name(key: NodeKey) -> String {
+    format!("{}.{}", key.node.0, key.tries)
 }
 
 fn resolved_lines(

@@ -138,7 +138,8 @@ impl Tasks for FakeGuest {
         let (result, repeat) = {
             let mut tasks = lock(&self.0.tasks);
             match tasks.get(&task.task_id) {
-                Some(known) => (known.result.clone(), true),
+                // A guest keeps no result that was acknowledged.
+                Some(known) => (known.result.clone().filter(|_| !known.acknowledged), true),
                 None => {
                     let stop = CancellationToken::new();
                     let new = FakeTask { stop: stop.clone(), result: None, acknowledged: false };
@@ -249,7 +250,10 @@ impl Tools for FakeGuest {
             other => panic!("{other} is not called"),
         };
         match std::fs::read_to_string(path) {
-            Ok(content) => Ok(json!({ "content": content })),
+            Ok(content) if tool == "fs.read" => Ok(json!({ "content": content })),
+            Ok(content) => Ok(json!({
+                "content": content, "next_offset": content.len(), "size_bytes": content.len(),
+            })),
             Err(_) => {
                 let code = hivekeep_kernel::codes::NOT_FOUND;
                 Err(ToolError::new(Layer::Actor, code, "no such file"))
