@@ -133,13 +133,14 @@ async fn a_kill_reaches_every_process_of_the_job() {
         let mark = format!("hkjob{}{way:?}", std::process::id());
         let line = format!(
             "trap 'echo got it' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done; : {mark}' & \
-             while :; do sleep 0.1; done"
+             echo ready; while :; do sleep 0.1; done"
         );
         host.ask(job("tough", &line)).await.expect("started");
-        crate::guest::eventually("it runs", || crate::guest::runs(&mark));
+        // The name is in the first shell's command line before that traps anything.
+        until(&host, "tough", |r| r.stdout.bytes == b"ready\n").await;
         let term = host.ask(JobKill { job_id: "tough".into(), signal: 15 }).await.expect("sent");
         assert!(!term.already_ended && term.summary.exit.is_none());
-        until(&host, "tough", |r| r.stdout.bytes == b"got it\n").await;
+        until(&host, "tough", |r| r.stdout.bytes == b"ready\ngot it\n").await;
         let kill = host.ask(JobKill { job_id: "tough".into(), signal: 9 }).await.expect("sent");
         assert_eq!(kill.summary.exit, Some(Exit::Signal(9)));
         assert!(!crate::guest::runs(&mark), "{way:?}");
