@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod agents;
 mod chats;
 mod child_sessions;
 mod commands;
@@ -28,6 +29,9 @@ use serde_json::Value;
 
 use hivekeep_kernel::{ScriptId, SessionId, ToolError};
 
+pub use agents::{
+    ExecutionOrder, ExecutionResult, Executions, OrderedAgent, OrderedJudge, OutputScore,
+};
 pub use chats::{
     ChatEvent, ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep,
     ChatStepStatus, Chats, PersonPages,
