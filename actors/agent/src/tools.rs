@@ -12,11 +12,10 @@ use hivekeep_manifest::{
 };
 use hivekeep_manifest_registry::{
     DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, RegistryCaller,
-    RegistryLimits, check_tenant, codes,
+    RegistryLimits, check_tenant,
 };
 use hivekeep_ports::{
-    ChildSessions, ImagePresence, ManifestProblem, Models, OwnWorkspaces, SessionQuotas, Tools,
-    WorkspaceBounds,
+    ChildSessions, ImagePresence, Models, OwnWorkspaces, SessionQuotas, Tools, WorkspaceBounds,
 };
 use hivekeep_runtime::{
     Child, Daemon, Ports,
@@ -25,7 +24,6 @@ use hivekeep_runtime::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::{
     DeployedAgent, Options, SHIPPED,
@@ -39,6 +37,8 @@ use crate::{
     mail::Mailer,
     schedule::{ScheduleSaga, ScheduleShared},
 };
+
+pub(crate) use hivekeep_manifest_registry::manifest_invalid as invalid;
 
 type Answer<T> = Result<T, ToolError>;
 
@@ -484,18 +484,4 @@ impl AgentService {
             next_run_at: schedule.ok().and_then(|view| view.state.next),
         }
     }
-}
-
-/// Refusal of a manifest: its first problem, and all of them as `aegis.schema.validate` has them.
-pub(crate) fn invalid(problems: &[ManifestProblem]) -> ToolError {
-    let first = problems.first().map(ToString::to_string).unwrap_or_default();
-    let message = match problems.len() {
-        0 | 1 => first,
-        more => format!("{first}; and {} more", more - 1),
-    };
-    ToolError::new(Layer::Actor, codes::MANIFEST_INVALID, message)
-        .next(
-            "mend what `details.problems` names; `aegis.schema.validate` checks without deploying",
-        )
-        .detail("problems", json!(problems))
 }

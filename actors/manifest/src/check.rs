@@ -134,14 +134,21 @@ fn agent_of(text: &str, tools: Option<&[&str]>) -> Result<AgentManifest, Vec<Man
     })
 }
 
-/// Workflow of a text, with what it has to keep to be registered.
+/// Workflow of a text, with what it has to keep to be registered. The agents that it names outside of templates are
+/// among `agents`, by name or id; whatever agents there are without that.
 ///
 /// # Errors
 /// Problems, as [`check`] tells them.
-pub fn read_workflow(text: &str) -> Result<WorkflowManifest, Vec<ManifestProblem>> {
+pub fn read_workflow(
+    text: &str,
+    agents: Option<&[&str]>,
+) -> Result<WorkflowManifest, Vec<ManifestProblem>> {
     manifest_of(ManifestKind::Workflow, text, |workflow, problems| {
         workflow::check(workflow, problems);
         workflow::check_registration(workflow, problems);
+        if let Some(agents) = agents {
+            workflow::check_agents(workflow, agents, problems);
+        }
     })
 }
 

@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub(crate) use rules::{check, check_registration};
+pub(crate) use texts::check_agents;
 
 pub use state::{
     ConfidenceWeighting, ContainerStep, ContainerUser, ContainerVolume, NodeCompletion, PanelJudge,

@@ -23,6 +23,16 @@ hivekeep_kernel::codes! {
         cause: "Its names or its bytes are as many as the configuration or the user's tier allows.",
         next: "Delete one, or have the operator raise the limit.",
     }
+    /// The name cannot be moved to the scope.
+    SCOPE_UNFIT = "scope_unfit" {
+        cause: "Operators alone move names between scopes; a promotion goes up, from a user to the tenant to all, and a demotion down.",
+        next: "Have an operator do it, or name a scope on the other side of the one that the name is in.",
+    }
+    /// The scope has the name already.
+    SCOPE_NAME_TAKEN = "scope_name_taken" {
+        cause: "A name has one id in each scope, and another one has it there.",
+        next: "Delete or move what `details.id` names, or deploy this one by another name.",
+    }
     /// There is no such tenant.
     TENANT_NOT_FOUND = "tenant_not_found" {
         cause: "A daemon is one tenant, `local`, and another was named.",

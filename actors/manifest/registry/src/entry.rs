@@ -67,6 +67,15 @@ pub enum ManifestScope {
 }
 
 impl ManifestScope {
+    /// Height: the scope of fewer callers is the lower one.
+    pub(crate) fn height(self) -> u8 {
+        match self {
+            Self::User(_) => 0,
+            Self::Tenant => 1,
+            Self::Global => 2,
+        }
+    }
+
     /// User of a user's scope.
     pub fn owner(self) -> Option<User> {
         match self {
@@ -98,6 +107,9 @@ pub struct KeptManifest {
     pub labels: ManifestLabels,
     /// Words to find it by.
     pub(crate) words: String,
+    /// Facts for lists, by name.
+    #[serde(default, skip_serializing_if = "ManifestLabels::is_empty")]
+    pub facts: ManifestLabels,
     /// Time at which it was deployed.
     pub(crate) at: DateTime<Utc>,
     /// User who deployed it; `None` for one that was shipped, or deployed before this was kept.
@@ -115,6 +127,7 @@ impl KeptManifest {
             description: manifest.description().map(str::to_owned),
             labels: manifest.labels(),
             words,
+            facts: manifest.facts(),
             at: Utc::now(),
             by: None,
         })
@@ -122,7 +135,8 @@ impl KeptManifest {
 
     /// Size in bytes that counts against the limits.
     pub(crate) fn bytes(&self) -> usize {
-        (self.text.len() + self.words.len()).max(LEAST_BYTES)
+        let facts: usize = self.facts.iter().map(|(name, fact)| name.len() + fact.len()).sum();
+        (self.text.len() + self.words.len() + facts).max(LEAST_BYTES)
     }
 }
 
@@ -164,6 +178,8 @@ pub enum Record {
     Created { scope: ManifestScope, name: String, manifest: Arc<KeptManifest> },
     /// A version that is new, or replaces itself.
     Deployed { manifest: Arc<KeptManifest> },
+    /// The name is another scope's, with all its versions.
+    Moved { scope: ManifestScope },
 }
 
 impl<M: RegisteredManifest> Sourced for ManifestEntry<M> {
@@ -185,6 +201,10 @@ impl<M: RegisteredManifest> Sourced for ManifestEntry<M> {
         match record {
             Record::Deployed { manifest } => {
                 self.versions.insert(manifest.version, manifest);
+                Ok(())
+            }
+            Record::Moved { scope } => {
+                self.scope = scope;
                 Ok(())
             }
             other => Err(other),

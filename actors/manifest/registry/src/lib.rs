@@ -6,7 +6,7 @@
 //! ```
 //! A caller's credential decides which scope it writes to and which it sees; no argument does. An operator
 //! writes to the tenant, which is this daemon, and anybody else to a scope of its own; the global scope is for
-//! what comes with the daemon. The latest version is the one with the highest number, whenever it came. An id is an
+//! what comes with the daemon, and for what operators promote to it. The latest version is the one with the highest number, whenever it came. An id is an
 //! event-sourced log, so what was answered is on the disk.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
@@ -25,7 +25,9 @@ use std::{
 use hivekeep_kernel::ErrorCode;
 
 pub use entry::{KeptManifest, ManifestEntry, ManifestScope, ManifestVersion};
-pub use registry::{DeployRequest, ManifestRegistry, RegistryCaller, RegistryLimits};
+pub use registry::{
+    DeployRequest, ManifestRegistry, RegistryCaller, RegistryLimits, ScopeMove, manifest_invalid,
+};
 pub use search::{ManifestQuery, check_tenant};
 
 /// Texts by name.
@@ -62,6 +64,11 @@ pub trait RegisteredManifest: Clone + Debug + Send + Sync + 'static {
 
     /// Words to find it by, beside its name, description and labels.
     fn words(&self) -> String;
+
+    /// Facts for lists, by name: what a row shows that only the text says.
+    fn facts(&self) -> ManifestLabels {
+        ManifestLabels::new()
+    }
 }
 
 #[cfg(test)]

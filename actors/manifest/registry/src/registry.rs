@@ -1,13 +1,15 @@
 //! Registry of one kind of manifests: a log for each name, and judgments on what is decided: which name is
 //! meant, which version is new, what there is room for.
 
+mod scopes;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
 };
 
 use hivekeep_kernel::{CallCx, Layer, Tier, ToolError, User, lock};
-use hivekeep_ports::SessionQuotas;
+use hivekeep_ports::{ManifestProblem, SessionQuotas};
 use hivekeep_runtime::{
     Daemon,
     log::{self, Decision, Log},
@@ -20,6 +22,8 @@ use crate::{
     entry::{KeptManifest, MAX_NAME_BYTES, ManifestEntry, Record},
     search::{ManifestQuery, ranked},
 };
+
+pub use scopes::ScopeMove;
 
 type Answer<T> = Result<T, ToolError>;
 type Logs<M> = BTreeMap<<M as RegisteredManifest>::Id, Log<ManifestEntry<M>>>;
@@ -136,13 +140,14 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
         let DeployRequest { manifest, text, update, force } = request;
         let kept = KeptManifest::of(&manifest, text).map_err(ToolError::internal)?;
         let kept = KeptManifest { by: Some(caller.user), ..kept };
-        let (scope, name, version) = (caller.scope(), manifest.name(), kept.version);
+        let (name, version) = (manifest.name(), kept.version);
         let (id, written) = {
             let mut logs = self.logs();
-            let is = |entry: &&ManifestEntry<M>| entry.scope == scope && entry.name == name;
-            let found = logs.iter().find_map(|(id, log)| {
-                Some((*id, log.views(|decided, _| decided.filter(is).cloned())?))
-            });
+            let mut found = named(&logs, caller.scope(), name);
+            if found.is_none() && update && caller.operator {
+                found = named(&logs, ManifestScope::Global, name);
+            }
+            let scope = found.as_ref().map_or(caller.scope(), |(_, entry)| entry.scope);
             if found.is_none() && update {
                 let next = format!("{} shows what there is; create makes a new one", M::LISTED_BY);
                 return Err(not_found::<M>(name).next(next));
@@ -298,9 +303,34 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
     }
 }
 
+/// What is decided of a name in a scope.
+fn named<M: RegisteredManifest>(
+    logs: &Logs<M>,
+    scope: ManifestScope,
+    name: &str,
+) -> Option<Named<M>> {
+    let is = |entry: &&ManifestEntry<M>| entry.scope == scope && entry.name == name;
+    logs.iter()
+        .find_map(|(id, log)| Some((*id, log.views(|decided, _| decided.filter(is).cloned())?)))
+}
+
 fn not_found<M: RegisteredManifest>(asked: &str) -> ToolError {
     let next = format!("{} shows yours", M::LISTED_BY);
     ToolError::not_found(Layer::Resolve, M::NOT_FOUND, M::KIND, asked).next(next)
+}
+
+/// Refusal of a manifest: its first problem, and all of them as `aegis.schema.validate` has them.
+pub fn manifest_invalid(problems: &[ManifestProblem]) -> ToolError {
+    let first = problems.first().map(ToString::to_string).unwrap_or_default();
+    let message = match problems.len() {
+        0 | 1 => first,
+        more => format!("{first}; and {} more", more - 1),
+    };
+    ToolError::new(Layer::Actor, codes::MANIFEST_INVALID, message)
+        .next(
+            "mend what `details.problems` names; `aegis.schema.validate` checks without deploying",
+        )
+        .detail("problems", json!(problems))
 }
 
 fn exists<M: RegisteredManifest>(name: &str, version: ManifestVersion) -> ToolError {

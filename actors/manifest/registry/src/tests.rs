@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::{
     DeployRequest, ManifestEntry, ManifestLabels, ManifestQuery, ManifestRegistry, ManifestScope,
-    ManifestVersion, RegisteredManifest, RegistryCaller, RegistryLimits, check_tenant, codes,
+    ManifestVersion, RegisteredManifest, RegistryCaller, RegistryLimits, ScopeMove, check_tenant,
+    codes,
 };
 
 hivekeep_kernel::codes! {
@@ -124,6 +125,7 @@ fn code(outcome: Result<(), ToolError>) -> String {
 enum Act {
     Deploy { by: usize, name: &'static str, minor: u32, update: bool, force: bool },
     Delete { by: usize, nth: usize },
+    Move { by: usize, nth: usize, by_name: bool, way: ScopeMove, target: ManifestScope },
     Crash,
 }
 
@@ -131,9 +133,14 @@ fn act() -> impl Strategy<Value = Act> {
     let name = prop::sample::select(vec!["a", "b"]);
     let minor = prop::sample::select(vec![2, 9, 10]);
     let deploy = (0..3_usize, name, minor, any::<bool>(), any::<bool>());
+    let way = prop::sample::select(vec![ScopeMove::Promote, ScopeMove::Demote]);
+    let (ada, everybody) = (ManifestScope::User(ADA.user), ManifestScope::Global);
+    let target = prop::sample::select(vec![ada, ManifestScope::Tenant, everybody]);
     prop_oneof![
         8 => deploy.prop_map(|(by, name, minor, update, force)| Act::Deploy { by, name, minor, update, force }),
         2 => (0..3_usize, 0..4_usize).prop_map(|(by, nth)| Act::Delete { by, nth }),
+        6 => (1..3_usize, 0..4_usize, any::<bool>(), way, target)
+            .prop_map(|(by, nth, by_name, way, target)| Act::Move { by, nth, by_name, way, target }),
         1 => Just(Act::Crash),
     ]
 }
@@ -142,14 +149,17 @@ fn act() -> impl Strategy<Value = Act> {
 type Model = BTreeMap<(ManifestScope, &'static str), BTreeMap<u32, String>>;
 
 fn sees(by: RegistryCaller, scope: ManifestScope) -> bool {
-    by.operator || scope == ManifestScope::User(by.user) || scope == ManifestScope::Tenant
+    by.operator || scope.owner().is_none_or(|user| user == by.user)
 }
 
 async fn do_act(stage: &Stage, model: &mut Model, act: &Act, text: String) {
     match act {
         Act::Deploy { by, name, minor, update, force } => {
             let (by, version) = (CALLERS[*by], format!("1.{minor}.0"));
-            let key = (by.scope(), *name);
+            let key = |scope| (scope, *name);
+            let promoted = *update && by.operator && !model.contains_key(&key(by.scope()));
+            let promoted = promoted && model.contains_key(&key(ManifestScope::Global));
+            let key = key(if promoted { ManifestScope::Global } else { by.scope() });
             let there = model.get(&key);
             let expected = match there {
                 None if *update => "note_not_found",
@@ -175,6 +185,40 @@ async fn do_act(stage: &Stage, model: &mut Model, act: &Act, text: String) {
                 model.retain(|(scope, name), _| (*scope, *name) != (entry.scope, &*entry.name));
             }
         }
+        Act::Move { by, nth, by_name, way, target } => {
+            let all = stage.registry.list(OPERATOR);
+            let Some((id, entry)) = all.get(*nth) else { return };
+            let (by, name) = (CALLERS[*by], if entry.name == "a" { "a" } else { "b" });
+            let height = |scope: ManifestScope| scope.height();
+            let fits = |from: &ManifestScope| match way {
+                ScopeMove::Promote => height(*from) < height(*target),
+                ScopeMove::Demote => height(*from) > height(*target),
+            };
+            let named = model.keys().filter(|(scope, it)| {
+                *it == name && scope.owner().is_none_or(|user| user == by.user) && fits(scope)
+            });
+            let nearest = named.map(|(scope, _)| *scope);
+            let nearest = nearest.min_by_key(|scope| height(*scope).abs_diff(height(*target)));
+            let from = if *by_name { nearest } else { Some(entry.scope).filter(fits) };
+            let known = !*by_name
+                || model.keys().any(|(scope, it)| {
+                    *it == name && scope.owner().is_none_or(|user| user == by.user)
+                });
+            let expected = match from {
+                _ if !by.operator => "scope_unfit",
+                _ if !known => "note_not_found",
+                None => "scope_unfit",
+                Some(_) if model.contains_key(&(*target, name)) => "scope_name_taken",
+                Some(_) => "ok",
+            };
+            let asked = if *by_name { name.to_owned() } else { id.to_string() };
+            let done = stage.registry.relocate(by, &asked, *way, *target).await;
+            assert_eq!(code(done.map(drop)), expected, "{act:?}");
+            if let Some(from) = from.filter(|_| expected == "ok") {
+                let versions = model.remove(&(from, name)).expect("it is there");
+                model.insert((*target, name), versions);
+            }
+        }
         Act::Crash => {}
     }
 }
@@ -198,7 +242,8 @@ fn check(stage: &Stage, model: &Model) {
             }
         }
         for name in ["a", "b"] {
-            let scopes = [ManifestScope::User(by.user), ManifestScope::Tenant];
+            let scopes =
+                [ManifestScope::User(by.user), ManifestScope::Tenant, ManifestScope::Global];
             let nearest = scopes.iter().find_map(|scope| model.get(&(*scope, name)));
             let latest = nearest.and_then(|versions| versions.values().next_back());
             let expected = latest.map_or("note_not_found", String::as_str);
@@ -316,6 +361,40 @@ async fn names_and_bytes_are_bounded_by_limits_and_tiers() {
     assert_eq!(versions, 7, "two MiB of one name");
     let asked = DeployRequest { force: true, ..request("same", "2.0.0", &text) };
     stage.registry.deploy(OPERATOR, asked).await.expect("what is replaced makes room");
+}
+
+#[tokio::test]
+async fn a_name_is_moved_whole_and_where_there_is_room_alone() {
+    let mut stage = Stage::new(ROOMY).await;
+    let shipped = Note { name: "b".into(), version: "1.0.0".into(), words: "shipped".into() };
+    stage.registry.ship(ScriptId::new(), &shipped, "shipped").expect("it ships");
+    for (by, version) in [(ADA, "1.9.0"), (ADA, "1.10.0"), (BEN, "1.0.0")] {
+        stage.put(by, "a", version).await.expect("deployed");
+    }
+    stage.put(OPERATOR, "b", "1.0.0").await.expect("deployed");
+    let moved = async |stage: &Stage, name: &str, way, target| {
+        stage.registry.relocate(OPERATOR, name, way, target).await.map(drop)
+    };
+    use ManifestScope::{Global, Tenant, User};
+    let taken = moved(&stage, "b", ScopeMove::Promote, Global).await.expect_err("it is shipped");
+    assert!(taken.is(codes::SCOPE_NAME_TAKEN) && taken.details.get("id").is_some(), "{taken:?}");
+    let full = moved(&stage, "b", ScopeMove::Demote, User(BEN.user)).await;
+    assert_eq!(code(full), "manifest_registry_full", "a tier allows a single name");
+    moved(&stage, "a", ScopeMove::Promote, Global).await.expect("it goes up");
+    let id = stage.registry.find(BEN, "a", None).expect("its own").0;
+    let stage = stage.crashed().await;
+    for (by, version) in [(ADA, "1.10.0"), (OPERATOR, "1.10.0"), (BEN, "1.0.0")] {
+        let (_, entry, kept) = stage.registry.find(by, "a", None).expect("seen");
+        assert_eq!(kept.version.to_string(), version);
+        assert_eq!(entry.scope == Global, version != "1.0.0");
+    }
+    // Another user's, whom a name does not mean and an id does.
+    moved(&stage, "a", ScopeMove::Demote, Tenant).await.expect("it is found where it went");
+    let taken = moved(&stage, &id.to_string(), ScopeMove::Promote, Tenant).await;
+    assert_eq!(code(taken), "scope_name_taken");
+    let events = stage.journal.events().read(Seq::new(1), 500).expect("read").events;
+    let told: Vec<_> = events.iter().map(|it| (it.kind.as_str(), it.data["to"].clone())).collect();
+    assert_eq!(told, [("note.moved", "global".into()), ("note.moved", "tenant".into())]);
 }
 
 #[tokio::test]

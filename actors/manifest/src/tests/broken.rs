@@ -657,7 +657,7 @@ fn a_registered_workflow_goes_somewhere_by_each_score() {
         let to = WORKFLOW.find("    DONE:").expect("it is there");
         let text = format!("{}{list}{}", &WORKFLOW[..from], &WORKFLOW[to..]);
         assert_eq!(told(ManifestKind::Workflow, &text), Vec::<String>::new());
-        read_workflow(&text).map(drop).map_err(|problems| problems[0].to_string())
+        read_workflow(&text, None).map(drop).map_err(|problems| problems[0].to_string())
     };
     let (above, below) = ("score_above, threshold: 0.5", "score_below, threshold: 0.5");
     assert_eq!(scored(&[above, below]), Ok(()));
@@ -668,6 +668,38 @@ fn a_registered_workflow_goes_somewhere_by_each_score() {
     assert!(told.contains("transitions[2].condition"), "{told}");
     let told = scored(&["score_between, min: 0, max: 1"]).expect_err("no way for a low score");
     assert!(told.contains("`score_below`"), "{told}");
+}
+
+#[test]
+fn agents_of_a_workflow_are_those_that_there_are() {
+    let judged = |agent: &str, judge: &str| {
+        format!(
+            "apiVersion: 100monkeys.ai/v1\nkind: Workflow\nmetadata: {{ name: w }}\nspec:\n  \
+             initial_state: A\n  states:\n    A:\n      kind: Agent\n      agent: '{agent}'\n      \
+             input: x\n      judges: [{{ agent_id: '{judge}' }}]\n      transitions: []\n"
+        )
+    };
+    let known = ["coder", "judge"];
+    let text = judged("coder", "judge");
+    assert!(read_workflow(&text, Some(&known)).is_ok());
+    assert!(read_workflow(&judged("{{intent}}", "judge"), Some(&known)).is_ok());
+    let text = judged("codr", "nobody");
+    assert!(read_workflow(&text, None).is_ok());
+    let problems = read_workflow(&text, Some(&known)).expect_err("neither is there");
+    let told: Vec<_> = problems.iter().map(|it| (it.path.as_str(), it.message.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("spec.states.A.agent", "there is no agent `codr`: did you mean `coder`?"),
+            ("spec.states.A.judges[0].agent_id", "there is no agent `nobody`"),
+        ]
+    );
+    let many: String = (0..3_000).map(|n| format!("{{ agent_id: n{n} }}, ")).collect();
+    let text = judged("coder", "judge").replace("{ agent_id: 'judge' }", &many);
+    let known: Vec<_> = (0..500).map(|n| format!("known-{n}")).collect();
+    let known: Vec<_> = known.iter().map(String::as_str).collect();
+    let problems = read_workflow(&text, Some(&known)).expect_err("none is there");
+    assert_eq!(problems.len(), MAX_PROBLEMS);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Texts of a workflow that name values: its templates and expressions, and the names that they may use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use hivekeep_runtime::{
     expression::Expression,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     common::{JsonObject, Labels, OutputHandler},
-    problems::{ManifestPath, ProblemList, at},
+    problems::{MAX_PROBLEMS, ManifestPath, ProblemList, at, not_there},
 };
 
 /// Keys that have a meaning of their own on the blackboard or in templates: neither a context, nor who starts a run,
@@ -90,9 +90,25 @@ impl WorkflowSpec {
 
     /// Agents that states name, with the fields that they are named in; those of templates are left out.
     pub fn agents(&self) -> Vec<(String, &str)> {
+        self.named_agents().map(|it| (it.path.to_string(), it.text)).collect()
+    }
+
+    fn named_agents(&self) -> impl Iterator<Item = WorkflowText<'_>> {
         let texts = self.states.iter().flat_map(|(name, state)| texts(name, state));
-        let agents = texts.filter(|it| it.kind == TextKind::Agent && !it.text.contains("{{"));
-        agents.map(|it| (it.path.to_string(), it.text)).collect()
+        texts.filter(|it| it.kind == TextKind::Agent && !it.text.contains("{{"))
+    }
+}
+
+/// Tells agents that are not among the known names and ids.
+pub(crate) fn check_agents(
+    workflow: &WorkflowManifest,
+    known: &[&str],
+    problems: &mut ProblemList<'_>,
+) {
+    let all: HashSet<_> = known.iter().copied().collect();
+    let missing = workflow.spec.named_agents().filter(|it| !all.contains(it.text));
+    for WorkflowText { path, text, .. } in missing.take(MAX_PROBLEMS) {
+        problems.add(&path, not_there("agent", text, known));
     }
 }
 

@@ -42,7 +42,7 @@ fn published_workflows_are_taken_or_refused_by_place() {
         match parse_workflow(text) {
             Ok(manifest) => {
                 taken += 1;
-                registered += usize::from(read_workflow(text).is_ok());
+                registered += usize::from(read_workflow(text, None).is_ok());
                 begun(&manifest, json!({})).unwrap_or_else(|why| panic!("{path:?}: {why}"));
             }
             Err(problems) => {
