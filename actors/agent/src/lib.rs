@@ -41,14 +41,17 @@ use hivekeep_runtime::{Daemon, Family, Mounted};
 pub use options::{AgentBudgetBounds, AgentCompactionOptions, Options, SmtpOptions, SmtpSecurity};
 use tools::AgentService;
 
-/// Manifests that are shipped with the daemon, each with the id that it always has: judges, a
-/// creator of agents, and whoever a chat is with.
-const SHIPPED: [(&str, &str); 5] = [
+/// Manifests that are shipped with the daemon, each with the id that it always has: judges, creators of agents and of
+/// workflows, whoever a chat is with, and the writers of the pipeline from a task to a program's result.
+const SHIPPED: [(&str, &str); 8] = [
     ("agent_00000000000000000000000000000001", include_str!("../builtin/code-quality-judge.yaml")),
     ("agent_00000000000000000000000000000002", include_str!("../builtin/tool-call-judge.yaml")),
     ("agent_00000000000000000000000000000003", include_str!("../builtin/manifest-judge.yaml")),
     ("agent_00000000000000000000000000000004", include_str!("../builtin/agent-creator.yaml")),
     ("agent_00000000000000000000000000000005", include_str!("../builtin/assistant.yaml")),
+    ("agent_00000000000000000000000000000006", include_str!("../builtin/workflow-creator.yaml")),
+    ("agent_00000000000000000000000000000007", include_str!("../builtin/code-writer.yaml")),
+    ("agent_00000000000000000000000000000008", include_str!("../builtin/result-writer.yaml")),
 ];
 
 /// Manifest of an agent, for the registry.
