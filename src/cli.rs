@@ -14,6 +14,8 @@ mod chat;
 mod client;
 mod config;
 mod daemon;
+#[cfg(feature = "full")]
+mod dag;
 mod image;
 #[cfg(feature = "full")]
 mod ingest;
@@ -96,6 +98,10 @@ enum Command {
     #[cfg(feature = "full")]
     Runs(runs::Args),
     #[cfg(feature = "full")]
+    Run(dag::RunArgs),
+    #[cfg(feature = "full")]
+    Dag(dag::Args),
+    #[cfg(feature = "full")]
     Chat(chat::Args),
     #[cfg(feature = "full")]
     Replay(replay::Args),
@@ -152,6 +158,10 @@ pub fn main() -> ExitCode {
         Command::Agents(args) => runs::agents(&context, &args),
         #[cfg(feature = "full")]
         Command::Runs(args) => runs::run(&context, &args),
+        #[cfg(feature = "full")]
+        Command::Run(args) => dag::run(&context, &args),
+        #[cfg(feature = "full")]
+        Command::Dag(args) => dag::dag(&context, &args),
         #[cfg(feature = "full")]
         Command::Chat(args) => chat::run(&context, &args),
         #[cfg(feature = "full")]

@@ -66,6 +66,10 @@ macro_rules! families {
             /// Agents: how many manifests a user keeps, how many executions run, and their bounds.
             #[cfg(feature = "full")]
             agent: hivekeep_agent::AgentFamily,
+            /// Workflows and DAGs: how many manifests a user keeps, how many runs there are at a time, and how long
+            /// they are kept.
+            #[cfg(feature = "full")]
+            workflow: hivekeep_workflow::WorkflowFamily,
             /// Chats with agents, builds and the dashboard of an editor: what counts as a build.
             #[cfg(feature = "full")]
             assistant: hivekeep_assistant::AssistantFamily,

@@ -7,6 +7,7 @@ pub mod browser;
 pub mod bundle;
 pub mod cgroups;
 pub mod crash;
+pub mod dags;
 pub mod disks;
 pub mod e2b;
 pub mod e2b_crash;

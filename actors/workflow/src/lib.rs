@@ -1,28 +1,72 @@
 //! Workflows and DAGs: durable runs of plans.
 //!
 //! ```text
+//! workflows     the tools
 //! runs ─ run*   a run each, while it has something to do: its steps are tasks of a guest
 //! ```
 //! Texts are checked by `hivekeep-manifest`, lowered and resolved by `hivekeep-plan`; runs are begun, kept and gone on
 //! with by [`hivekeep_runtime::runs`]. So far a step runs lines of a shell, a script, a program, a tool,
-//! a DAG of its file or a loop; other actions fail with their name, and no tool begins a run.
+//! a DAG of its file or a loop; other actions fail with their name.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod codes;
+mod dags;
+mod options;
 mod run;
+mod service;
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallCx, RunId, ToolError};
+use hivekeep_kernel::{
+    CallCx, ErrorCode, Layer, RestartPolicy, RunId, Service, ServiceActor, SessionId, ToolError,
+    ToolInfo,
+};
 use hivekeep_plan::progress::RunOutcome;
 use hivekeep_runtime::{
-    Child, Daemon,
+    Child, Daemon, Family, Mounted,
+    log::Sourced as _,
     runs::{RunCaller, RunEvents, RunOptions, Runs},
+    saga::SagaView,
 };
 
-pub use run::{HELD, RunRequest, RunTrigger};
-use run::{RunSaga, RunShared};
+pub use options::Options;
+pub use run::{HELD, RunPlace, RunRequest, RunTrigger};
+use run::{RunFold, RunRecord, RunSaga, RunShared};
+use service::WorkflowService;
+
+/// Family of the tools of DAGs and of their runs; two actors below the root. Needs the ports
+/// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places),
+/// [`PlaceFiles`](hivekeep_ports::PlaceFiles), [`Tasks`](hivekeep_ports::Tasks) and
+/// [`TaskOutputs`](hivekeep_ports::TaskOutputs), and the limit of calls that wait.
+pub struct WorkflowFamily;
+
+impl Family for WorkflowFamily {
+    type Options = Options;
+
+    const INSTRUCTIONS: &'static str = "\
+- dag_start runs a DAG, which is one YAML file of steps; dag_runs waits for its end and shows its steps, dag_logs \
+what they wrote, dag_control stops and retries.";
+
+    const HOLDS: &'static [&'static str] = &[HELD];
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        let groups = <WorkflowService as Service>::TOOLS;
+        groups.iter().flat_map(|group| group.rows.iter().map(|row| &row.0)).collect()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let (service, child) = WorkflowService::open(daemon, &options).await?;
+        let address = daemon.address("workflows", RestartPolicy::ENTITY);
+        let mut mounted = Mounted::default();
+        mounted.children.push(child);
+        Ok(mounted.serving::<ServiceActor<WorkflowService>>(&address, Arc::new(service)))
+    }
+}
 
 /// Runs of DAGs. Cheap to clone; clones are one.
 #[derive(Clone)]
@@ -46,6 +90,46 @@ impl DagRuns {
     /// `dag_invalid`, `too_many_runs`, `daemon_stopping`, `journal_failed`.
     pub async fn begin(&self, request: RunRequest) -> Result<(), ToolError> {
         self.0.begin(request.id, request.begun()?).await
+    }
+
+    /// Begins another run of the text of one, with its parameters, for a session.
+    ///
+    /// # Errors
+    /// As [`Self::begin`]; `dag_invalid` for a run that is a part of another.
+    pub(crate) async fn begin_again(
+        &self,
+        of: &RunFold,
+        id: RunId,
+        session: SessionId,
+    ) -> Result<(), ToolError> {
+        if of.begun.body.is_some() {
+            let message = "the run is an item of a loop, and belongs to that";
+            return Err(ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
+                .next("begin the run again whose step the loop is"));
+        }
+        self.0.begin(id, of.begun.again(id, session)).await
+    }
+
+    /// Reads a run with its records. One that is over keeps little in memory: it is added up from them.
+    ///
+    /// # Errors
+    /// `run_not_found`; when the stream cannot be read.
+    pub(crate) async fn told(
+        &self,
+        caller: RunCaller,
+        id: &str,
+    ) -> Result<(SagaView<RunSaga>, Vec<RunRecord>), ToolError> {
+        let mut view = self.0.get(caller, id)?;
+        let records = self.0.records(caller, id).await?;
+        let unreadable = |_: RunRecord| ToolError::internal("records of a run that do not follow");
+        let mut all = records.iter().cloned();
+        let first = all.next().ok_or_else(|| ToolError::internal("a run without records"))?;
+        let mut state = RunFold::begin(first).map_err(unreadable)?;
+        for record in all {
+            state.apply(record).map_err(unreadable)?;
+        }
+        view.state = state;
+        Ok((view, records))
     }
 
     /// Outcome of a run; `None` while it goes on.

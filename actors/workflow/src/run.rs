@@ -46,9 +46,12 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 pub use begin::RunRequest;
+pub(crate) use expand::run_outputs;
+pub use records::RunPlace;
 pub use records::RunTrigger;
 pub(crate) use records::{NodeLeft, RunRecord, RunWorkspace};
-pub(crate) use state::RunFold;
+pub(crate) use state::{RunFold, RunWork};
+pub(crate) use work::try_name;
 
 /// Runs of a user at a time, as tiers bound them.
 pub const HELD: &str = "runs";

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::{
     DagRuns,
-    run::{RunFold, RunRequest, RunTrigger},
+    run::{RunFold, RunPlace, RunRequest, RunTrigger},
 };
 use guest::FakeGuest;
 
@@ -82,7 +82,7 @@ impl Stage {
             documents: file.documents,
             name: "dag".to_owned(),
             given,
-            place: Some("here".to_owned()),
+            place: RunPlace::Folder("here".to_owned()),
             scratch: self.guest.scratch(),
             trigger: RunTrigger::Start,
         };

@@ -21,7 +21,7 @@ use super::{
     command::{CommandRequest, LONGEST_SECS},
     obeyed::not_obeyed,
     outputs::READ_BYTES,
-    records::{RunBegun, RunResolved},
+    records::{RunBegun, RunPlace, RunResolved},
     scope::{context, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
 };
@@ -47,8 +47,8 @@ pub struct RunRequest {
     pub name: String,
     /// Parameters: an object by name, or a list of objects and of values by place.
     pub given: Value,
-    /// Place that its commands run in; without one the run's own workspace.
-    pub place: Option<String>,
+    /// Place that its commands run in.
+    pub place: RunPlace,
     /// Folder of the guest that each run has a folder of its own in.
     pub scratch: String,
     /// Reason of the run.
@@ -80,6 +80,21 @@ impl RunRequest {
             body: None,
             at: Utc::now(),
         })))
+    }
+}
+
+impl RunBegun {
+    /// First record of another run of the same text with the same parameters.
+    pub(crate) fn again(&self, id: RunId, session: SessionId) -> RunRecord {
+        let scratch = self.folder.strip_suffix(&format!("/{}", self.id)).unwrap_or(&self.folder);
+        RunRecord::Begun(Box::new(Self {
+            id,
+            session,
+            folder: format!("{scratch}/{id}"),
+            trigger: RunTrigger::Start,
+            at: Utc::now(),
+            ..self.clone()
+        }))
     }
 }
 
@@ -183,8 +198,10 @@ impl RunSaga {
             #[serde(default)]
             next_offset: Option<u64>,
         }
-        let Some(place) = &state.begun.place else { return Ok(Vec::new()) };
-        let caller = OnBehalfOf::own(Self::session(state)?, READING);
+        let (RunPlace::Folder(place) | RunPlace::Workspace(place)) = &state.begun.place else {
+            return Ok(Vec::new());
+        };
+        let caller = OnBehalfOf::own(Self::place_session(state)?, READING);
         let mut files = Vec::new();
         for path in paths {
             let args = json!({ "place": place, "path": path, "limit": READ_BYTES });

@@ -219,7 +219,7 @@ fn outputs_of(left: &NodeLeft) -> Value {
 ///
 /// # Errors
 /// `step_failed` for a text whose references have no values.
-pub(super) fn run_outputs(state: &RunFold, work: &RunWork) -> Result<Value, ToolError> {
+pub(crate) fn run_outputs(state: &RunFold, work: &RunWork) -> Result<Value, ToolError> {
     let mut outputs = Map::new();
     for left in state.left.values() {
         if let Some(Value::Object(published)) = &left.published {

@@ -8,6 +8,7 @@ use hivekeep_manifest::dag::{
     DagStream, DagStreamOutputs,
 };
 use hivekeep_plan::resolve::{TextField, decode, output_file, resolve_value};
+use hivekeep_ports::{TaskCapture, TaskText};
 use hivekeep_runtime::OnBehalfOf;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -25,6 +26,8 @@ use crate::codes;
 const OUTPUT_BYTES: usize = 1024 * 1024;
 /// Largest file of outputs.
 pub(super) const READ_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes of a text that are kept as a log, as many as of a command's stream.
+const LOG_BYTES: usize = 16 * 1024;
 /// Time limit of reading a file.
 const READING: Duration = Duration::from_secs(60);
 
@@ -55,6 +58,10 @@ impl RunSaga {
         if let StepOutput::Task { ran, .. } = &of.from {
             left.stdout_file.clone_from(&ran.result.capture.stdout.path);
             left.stderr_file.clone_from(&ran.result.capture.stderr.path);
+            left.logs = Some(Box::new(ran.result.capture.clone()));
+        }
+        if let StepOutput::Text(text) = of.from {
+            left.logs = Some(Box::new(log_of(text)));
         }
         let most = of.state.begun.dag.max_output_size;
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(OUTPUT_BYTES);
@@ -193,7 +200,7 @@ impl RunSaga {
             next_offset: u64,
             size_bytes: u64,
         }
-        let caller = OnBehalfOf::own(Self::session(of.state)?, READING);
+        let caller = OnBehalfOf::own(Self::place_session(of.state)?, READING);
         let StepOutput::Task { ran, .. } = of.from else {
             return Err(failed(format!("`{path:.80}`: a step without a command has no files")));
         };
@@ -206,6 +213,18 @@ impl RunSaga {
             false => Ok(content),
         }
     }
+}
+
+/// Log of a step that is no command: the beginning of its text.
+fn log_of(text: &str) -> TaskCapture {
+    let end = text.floor_char_boundary(LOG_BYTES);
+    let stdout = TaskText {
+        text: text[..end].to_owned(),
+        truncated: end < text.len(),
+        total_bytes: text.len() as u64,
+        path: None,
+    };
+    TaskCapture { stdout, ..TaskCapture::default() }
 }
 
 pub(super) fn failed(what: String) -> ToolError {

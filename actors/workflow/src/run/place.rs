@@ -9,7 +9,7 @@ use hivekeep_runtime::log::LogError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{RunFold, RunRecord, RunSaga, RunWorkspace, action, records::RunBegun};
+use super::{RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace, action, records::RunBegun};
 
 /// Longest making of a workspace, with the download of its image.
 const MAKING: Duration = Duration::from_secs(300);
@@ -71,8 +71,11 @@ impl RunSaga {
         state: &RunFold,
         cancel: &CancellationToken,
     ) -> Result<RunWorkspace, ToolError> {
-        let session = Self::session(state)?;
-        let place = state.begun.place.as_deref().unwrap_or(SESSION_PLACE);
+        let session = Self::place_session(state)?;
+        let place = match &state.begun.place {
+            RunPlace::Own => SESSION_PLACE,
+            RunPlace::Folder(place) | RunPlace::Workspace(place) => place,
+        };
         let until = Instant::now() + PATIENCE;
         loop {
             let span = tracing::info_span!("place", run = %state.begun.id);
@@ -87,6 +90,14 @@ impl RunSaga {
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Session that the place of the run is of. Legal once the run's own is opened.
+    pub(crate) fn place_session(state: &RunFold) -> Result<SessionId, ToolError> {
+        match state.begun.place {
+            RunPlace::Own | RunPlace::Folder(_) => Self::session(state),
+            RunPlace::Workspace(_) => Ok(state.begun.session),
         }
     }
 

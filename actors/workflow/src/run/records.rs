@@ -11,6 +11,7 @@ use hivekeep_plan::{
     progress::{NodeKey, ProgressRecord},
     resolve::{ItemScope, NamedTexts, RunBeginning, StepValues},
 };
+use hivekeep_ports::TaskCapture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,6 +30,18 @@ pub enum RunTrigger {
         /// Place among the children of the try.
         child: u32,
     },
+}
+
+/// Place that the commands of a run are in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "place", rename_all = "snake_case")]
+pub enum RunPlace {
+    /// Workspace of the run's own, made for it and gone with it.
+    Own,
+    /// Folder of the host or volume, in a sandbox that is the run's own.
+    Folder(String),
+    /// Workspace of the session that asked for the run.
+    Workspace(String),
 }
 
 /// Part of a run that the body of a loop in it sees.
@@ -67,8 +80,7 @@ pub(crate) struct RunBegun {
     /// Name of the DAG.
     pub(crate) name: String,
     pub(crate) trigger: RunTrigger,
-    /// Place that its commands run in; without one the run's own workspace.
-    pub(crate) place: Option<String>,
+    pub(crate) place: RunPlace,
     /// Folder of the guest for what its steps leave beside their results.
     pub(crate) folder: String,
     /// DAG as its text has it.
@@ -130,6 +142,9 @@ pub(crate) struct NodeLeft {
     /// Children of the try.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) children: Vec<RunChild>,
+    /// Beginnings of its streams; in the log alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) logs: Option<Box<TaskCapture>>,
     /// Steps that a router chose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) chosen: Vec<String>,

@@ -80,6 +80,14 @@ impl RunFold {
         }
     }
 
+    /// Reason why the run could not begin.
+    pub(crate) fn refused(&self) -> Option<&ToolError> {
+        match &self.stage {
+            RunStage::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Outcome of the run; none while it goes on.
     pub(crate) fn outcome(&self) -> Option<RunOutcome> {
         match &self.stage {
@@ -118,7 +126,8 @@ impl RunFold {
         work.progress.apply(&progress).ok()?;
         match &progress {
             ProgressRecord::Ended { key, .. } => {
-                if let Some(left) = left {
+                if let Some(mut left) = left {
+                    left.logs = None;
                     self.left.insert(key.node, Arc::from(left));
                 }
             }

@@ -318,11 +318,18 @@ impl RunSaga {
                 match self.collect(&succeeded).await {
                     Ok(left) => ended.left = left,
                     Err(error) if error.retryable => return Err(error),
-                    Err(error) => ended = NodeEnd::failed(error),
+                    Err(error) => {
+                        ended = NodeEnd::failed(error);
+                        ended.left.logs = Some(Box::new(ran.result.capture.clone()));
+                    }
                 }
                 ended
             }
-            (TaskOutcome::Cancelled, _) => NodeEnd::of(NodeOutcome::Aborted),
+            (TaskOutcome::Cancelled, _) => {
+                let mut ended = NodeEnd::of(NodeOutcome::Aborted);
+                ended.left.logs = Some(Box::new(ran.result.capture.clone()));
+                ended
+            }
             (outcome, _) => {
                 let capture = &ran.result.capture;
                 let mut ended = NodeEnd::failed(failed(match outcome {
@@ -336,6 +343,7 @@ impl RunSaga {
                 }));
                 ended.left.stdout_file.clone_from(&capture.stdout.path);
                 ended.left.stderr_file.clone_from(&capture.stderr.path);
+                ended.left.logs = Some(Box::new(capture.clone()));
                 ended.end.last = matches!(outcome, TaskOutcome::Invalid { .. });
                 ended
             }
@@ -404,7 +412,7 @@ impl RunSaga {
 }
 
 /// Name of a try, in the names of its tasks and in its folder.
-fn try_name(key: NodeKey) -> String {
+pub(crate) fn try_name(key: NodeKey) -> String {
     format!("{}.{}", key.node.0, key.tries)
 }
 

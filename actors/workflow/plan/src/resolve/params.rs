@@ -28,6 +28,11 @@ impl RunParams {
         self.0.get(name)?.as_str()
     }
 
+    /// All of them by name.
+    pub fn to_object(&self) -> JsonObject {
+        self.0.clone()
+    }
+
     /// Value of a place, as `1`.
     pub(super) fn positional(&self, place: &str) -> Option<&str> {
         self.get(place).filter(|_| is_place(place))

@@ -1,0 +1,55 @@
+//! Changes of a run by its owner.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{CallCx, RunId, ToolError};
+use hivekeep_plan::progress::RetryFrom;
+
+use super::{
+    Answer,
+    show::{find, status},
+    types::{DagAction, DagControl, DagControlled},
+};
+use crate::service::WorkflowService;
+
+impl WorkflowService {
+    pub(super) async fn dag_control(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: DagControl,
+    ) -> Answer<DagControlled> {
+        let (caller, runs) = (self.run_caller(&cx), &self.runs.0);
+        let (id, action) = (input.run_id.as_str(), input.action);
+        let view = runs.get(caller, id)?;
+        let mut run_id = view.state.begun.id;
+        let changed = match action {
+            DagAction::Stop => runs.cancel(caller, id).await?,
+            DagAction::Reschedule => {
+                run_id = RunId::new();
+                self.runs.begin_again(&view.state, run_id, cx.session).await?;
+                true
+            }
+            DagAction::Retry
+            | DagAction::RetryFailed
+            | DagAction::RetryStep
+            | DagAction::RetryFrom => {
+                let node = || match &input.step {
+                    Some(name) => find(&view.state, name),
+                    None => Err(ToolError::invalid("`step` is missing").next("name the step")),
+                };
+                let from = match action {
+                    DagAction::Retry => RetryFrom::Beginning,
+                    DagAction::RetryFailed => RetryFrom::Failed,
+                    action => {
+                        let behind = action == DagAction::RetryFrom;
+                        RetryFrom::Node { node: node()?, behind }
+                    }
+                };
+                runs.reopen(caller, id, move |state| state.retried(from)).await?;
+                true
+            }
+        };
+        let view = runs.get(caller, &run_id.to_string())?;
+        Ok(DagControlled { run_id, changed, status: status(&view) })
+    }
+}

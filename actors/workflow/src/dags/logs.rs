@@ -1,0 +1,162 @@
+//! Output of steps: from the guest while they run, and from the run's log after that.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{CallCx, ToolError};
+use hivekeep_plan::progress::{NodePhase, ProgressRecord};
+use hivekeep_ports::{TaskCapture, TaskSpan, TaskText, TaskWindow};
+use hivekeep_runtime::OnBehalfOf;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Answer,
+    show::{find, status, word},
+    types::{DagEvent, DagLogs, DagLogsRead, DagStreamRead},
+};
+use crate::{
+    run::{RunFold, RunRecord, RunSaga, try_name},
+    service::WorkflowService,
+};
+
+/// Bytes of each stream in an answer.
+const PART_BYTES: u32 = 64 * 1024;
+/// Time limit of reading a file of a guest.
+const READING: Duration = Duration::from_secs(20);
+
+impl WorkflowService {
+    pub(super) async fn dag_logs(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: DagLogs,
+    ) -> Answer<DagLogsRead> {
+        let (caller, DagLogs { run_id: id, step, offset, limit }) = (self.run_caller(&cx), input);
+        let Some(step) = step else {
+            let first = usize::try_from(offset).unwrap_or(usize::MAX);
+            let page = self.runs.0.events(caller, &id, first, limit).await?;
+            let view = self.runs.0.get(caller, &id)?;
+            let event = |it: hivekeep_runtime::runs::SequencedEvent| DagEvent {
+                sequence: it.sequence,
+                event_type: it.event.event_type,
+                payload: it.event.payload,
+                recorded_at: it.recorded_at,
+            };
+            return Ok(DagLogsRead {
+                run_id: view.state.begun.id,
+                status: status(&view),
+                stdout: None,
+                stderr: None,
+                events: Some(page.events.into_iter().map(event).collect()),
+                total: Some(page.total),
+            });
+        };
+        let (view, records) = self.runs.told(caller, &id).await?;
+        let state = &view.state;
+        let node = find(state, &step)?;
+        let progress = state.work().and_then(|work| work.progress.node(node));
+        let progress = progress.ok_or_else(|| ToolError::internal("a step of no plan"))?;
+        let key = hivekeep_plan::progress::NodeKey { node, tries: progress.tries };
+        let (stdout, stderr) = match progress.phase {
+            NodePhase::Entered => self.running(state, &try_name(key), offset).await,
+            _ => match records.iter().rev().find_map(|record| logs_of(record, key)) {
+                None => Default::default(),
+                Some(TaskCapture { stdout, stderr, .. }) => (
+                    self.ended(state, stdout, offset).await,
+                    self.ended(state, stderr, offset).await,
+                ),
+            },
+        };
+        Ok(DagLogsRead {
+            run_id: state.begun.id,
+            status: word(&progress.phase),
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            events: None,
+            total: None,
+        })
+    }
+
+    /// Output so far of a command that runs; nothing where there is none, or its guest does not answer.
+    async fn running(
+        &self,
+        state: &RunFold,
+        name: &str,
+        offset: u64,
+    ) -> (DagStreamRead, DagStreamRead) {
+        let Some(workspace) = &state.workspace else { return Default::default() };
+        let window = TaskWindow {
+            task_id: format!("{}/{name}", state.begun.id),
+            stdout_from: offset,
+            stderr_from: offset,
+            max_bytes: PART_BYTES,
+        };
+        let output = self.outputs.output(workspace.workspace, window);
+        let Ok(Ok(output)) = tokio::time::timeout(READING, output).await else {
+            return Default::default();
+        };
+        let part = |span: TaskSpan| DagStreamRead {
+            next_offset: span.from + span.bytes.len() as u64,
+            text: String::from_utf8_lossy(&span.bytes).into_owned(),
+            total_bytes: span.total_bytes,
+            file: None,
+        };
+        (part(output.stdout), part(output.stderr))
+    }
+
+    /// Output of a command that has ended: the beginning is in the run's log, the rest in the file of its workspace, as
+    /// long as that is there.
+    async fn ended(&self, state: &RunFold, stream: &TaskText, offset: u64) -> DagStreamRead {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let recorded = match stream.truncated && offset > 0 {
+            true => None,
+            false => stream.text.get(from.min(stream.text.len())..),
+        };
+        if let Some(text) = recorded {
+            return DagStreamRead {
+                text: text.to_owned(),
+                next_offset: offset.max(stream.text.len() as u64),
+                total_bytes: stream.total_bytes,
+                file: stream.path.clone(),
+            };
+        }
+        let (text, next_offset) = match self.of_file(state, stream, offset).await {
+            Ok(Content { content, next_offset }) => (content, next_offset),
+            Err(error) => (format!("(what follows cannot be read: {})", error.message), offset),
+        };
+        let (total_bytes, file) = (stream.total_bytes, stream.path.clone());
+        DagStreamRead { text, next_offset, total_bytes, file }
+    }
+
+    async fn of_file(
+        &self,
+        state: &RunFold,
+        stream: &TaskText,
+        offset: u64,
+    ) -> Result<Content, ToolError> {
+        let gone = || ToolError::invalid("the workspace of the run is gone");
+        let (path, workspace) =
+            stream.path.as_ref().zip(state.workspace.as_ref()).ok_or_else(gone)?;
+        let caller = OnBehalfOf::own(RunSaga::place_session(state)?, READING);
+        let args = json!({
+            "workspace_id": workspace.workspace, "path": path, "offset": offset, "limit": PART_BYTES,
+        });
+        self.tools.call_idempotent(state.begun.id, &caller, "file_read", args).await
+    }
+}
+
+#[derive(Deserialize)]
+struct Content {
+    content: String,
+    next_offset: u64,
+}
+
+fn logs_of(record: &RunRecord, key: hivekeep_plan::progress::NodeKey) -> Option<&TaskCapture> {
+    match record {
+        RunRecord::Moved { progress: ProgressRecord::Ended { key: of, .. }, left: Some(left) }
+            if *of == key =>
+        {
+            left.logs.as_deref()
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,277 @@
+//! Inputs and outputs of the tools of DAGs.
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{RunId, WorkspaceId};
+use hivekeep_manifest::MAX_TEXT_BYTES;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Longest wait.
+const MAX_WAIT_SECS: u64 = 3_600;
+
+/// Run a DAG: steps with their order in one YAML file. The run goes on when you are gone or the daemon restarts;
+/// dag_runs shows how far it is and waits for its end. `read_schema` of `dag` shows the keys.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DagStart {
+    /// Text of the DAG. Give this or `file`.
+    #[schemars(length(max = MAX_TEXT_BYTES))]
+    pub(super) yaml: Option<String>,
+    /// File of the DAG in `place`. A name alone, as `nightly`, is `dags/nightly.yaml` there.
+    pub(super) file: Option<String>,
+    /// Place of the file and of the commands, as file tools name it. Default: with `file` your default place, with
+    /// `yaml` a workspace that is made for the run and gone with it.
+    pub(super) place: Option<String>,
+    /// Parameters: an object by name, or a list by place.
+    pub(super) params: Option<Value>,
+}
+
+/// Run that was begun.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagStarted {
+    /// Id of the run.
+    pub(super) run_id: RunId,
+    /// Name of the DAG.
+    pub(super) name: String,
+    /// `started`.
+    pub(super) status: &'static str,
+    /// References in its texts to what is not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) notices: Vec<String>,
+}
+
+/// Look at runs of DAGs: the newest, or with `run_id` one with its steps. `wait_secs` waits for the end of that one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DagRunsAsked {
+    /// Id of the run to show.
+    pub(super) run_id: Option<String>,
+    /// Runs of the DAG of this name alone.
+    pub(super) name: Option<String>,
+    /// Seconds to wait for the end of the run of `run_id`.
+    #[serde(default)]
+    #[schemars(range(max = MAX_WAIT_SECS))]
+    pub(super) wait_secs: u64,
+    /// Most runs, or most steps of one.
+    #[serde(default = "twenty")]
+    #[schemars(range(min = 1, max = 200))]
+    pub(super) limit: usize,
+    /// Steps of the run to pass over.
+    #[serde(default)]
+    pub(super) offset: usize,
+}
+
+fn twenty() -> usize {
+    20
+}
+
+/// Runs, or one of them.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagRunsShown {
+    /// Runs, the newest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) runs: Option<Vec<DagRunRow>>,
+    /// Number of runs in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) total: Option<usize>,
+    /// The run of `run_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) run: Option<Box<DagRunShown>>,
+}
+
+/// A run in a list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagRunRow {
+    /// Id.
+    pub(super) run_id: RunId,
+    /// Name of the DAG.
+    pub(super) name: String,
+    /// `pending`, `running`, `succeeded`, `partly_succeeded`, `failed`, `aborted` or `rejected`.
+    pub(super) status: &'static str,
+    /// Reason of its beginning: `start`, or `parent` for a run of another one's step.
+    pub(super) trigger: &'static str,
+    /// Steps that wait for a person, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) waiting: Vec<String>,
+    /// Beginning.
+    pub(super) started_at: DateTime<Utc>,
+    /// End.
+    pub(super) ended_at: Option<DateTime<Utc>>,
+}
+
+/// A run with its steps.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagRunShown {
+    /// The run.
+    #[serde(flatten)]
+    pub(super) row: DagRunRow,
+    /// Times that it was retried.
+    pub(super) retries: u32,
+    /// Parameters with their values.
+    pub(super) params: Map<String, Value>,
+    /// Workspace of its commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) workspace_id: Option<WorkspaceId>,
+    /// Run of whose step it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parent_run_id: Option<RunId>,
+    /// Outputs of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) outputs: Option<Value>,
+    /// Reason why it could not begin, or stands still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    /// Steps in the order of the text, handlers behind them.
+    pub(super) steps: Vec<DagStepShown>,
+    /// Number of steps in all.
+    pub(super) total_steps: usize,
+    /// Advice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_step: Option<&'static str>,
+}
+
+/// A step of a run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagStepShown {
+    /// Name.
+    pub(super) name: String,
+    /// `open`, `running`, `pauses`, `waiting`, `succeeded`, `failed`, `skipped`, `aborted` or `rejected`.
+    pub(super) status: &'static str,
+    /// Steps that it follows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) follows: Vec<String>,
+    /// Part of a handler: `init`, `wait`, `success`, `failure`, `abort` or `exit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) handler: Option<&'static str>,
+    /// Tries.
+    pub(super) tries: u32,
+    /// Beginning of its last try.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) started_at: Option<DateTime<Utc>>,
+    /// End of its last try.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ended_at: Option<DateTime<Utc>>,
+    /// Exit status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) exit_code: Option<i32>,
+    /// Outputs, by name.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) outputs: Map<String, Value>,
+    /// Reason of its failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    /// Runs that it began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) runs: Vec<RunId>,
+}
+
+/// Change of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DagAction {
+    /// Ends its commands; its handlers run.
+    Stop,
+    /// Does everything again.
+    Retry,
+    /// Does again what did not succeed, and all behind that.
+    RetryFailed,
+    /// Does one step again, without what is behind it.
+    RetryStep,
+    /// Does one step again, and all behind it.
+    RetryFrom,
+    /// Begins another run of the same text with the same parameters.
+    Reschedule,
+}
+
+/// Change a run: stop it; retry it when it is over (steps that succeeded keep their results); or begin it anew.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DagControl {
+    /// Id of the run.
+    pub(super) run_id: String,
+    /// Change to make.
+    pub(super) action: DagAction,
+    /// Name or id of the step, for actions on one.
+    pub(super) step: Option<String>,
+}
+
+/// Run that was told.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagControlled {
+    /// Id of the run that goes on: with `reschedule` the new one.
+    pub(super) run_id: RunId,
+    /// False where nothing was left to do.
+    pub(super) changed: bool,
+    /// Status.
+    pub(super) status: &'static str,
+}
+
+/// Read what a step of a run wrote, while it runs or after; without `step` what happened in the run.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DagLogs {
+    /// Id of the run.
+    pub(super) run_id: String,
+    /// Name or id of the step.
+    pub(super) step: Option<String>,
+    /// First byte of each stream, or first event, from 0.
+    #[serde(default)]
+    pub(super) offset: u64,
+    /// Most events.
+    #[serde(default = "fifty")]
+    #[schemars(range(min = 1, max = 200))]
+    pub(super) limit: usize,
+}
+
+fn fifty() -> usize {
+    50
+}
+
+/// What a step wrote, or the events of a run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagLogsRead {
+    /// Id of the run.
+    pub(super) run_id: RunId,
+    /// Status of the run, or of the step.
+    pub(super) status: &'static str,
+    /// Standard output of the step's last try.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stdout: Option<DagStreamRead>,
+    /// Standard error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stderr: Option<DagStreamRead>,
+    /// Events, the oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) events: Option<Vec<DagEvent>>,
+    /// Number of events in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) total: Option<usize>,
+}
+
+/// Part of a stream.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(super) struct DagStreamRead {
+    /// Text from the offset on.
+    pub(super) text: String,
+    /// Offset of what follows.
+    pub(super) next_offset: u64,
+    /// Bytes that were written in all.
+    pub(super) total_bytes: u64,
+    /// File in the workspace of the run with up to 16 MiB of it, while that workspace is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<String>,
+}
+
+/// An event of a run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagEvent {
+    /// Place in the run's log.
+    pub(super) sequence: u64,
+    /// Kind of the event.
+    pub(super) event_type: &'static str,
+    /// More about it.
+    pub(super) payload: Value,
+    /// Time.
+    pub(super) recorded_at: DateTime<Utc>,
+}

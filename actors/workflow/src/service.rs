@@ -1,0 +1,44 @@
+//! Service of the tools of DAGs and of workflows.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{RunId, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_ports::{SessionQuotas, TaskOutputs, Tools};
+use hivekeep_runtime::{Child, Daemon, ToolClient, tool_catalogue::ToolCatalogue};
+
+use crate::{DagRuns, Options, dags};
+
+/// Runs of all users, and what their tools need.
+pub(crate) struct WorkflowService {
+    pub(crate) runs: DagRuns,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
+    pub(crate) catalogue: Arc<dyn ToolCatalogue>,
+    pub(crate) calls: Arc<dyn Tools>,
+    pub(crate) outputs: Arc<dyn TaskOutputs>,
+    pub(crate) tools: ToolClient<RunId>,
+    pub(crate) daemon: Daemon,
+}
+
+impl WorkflowService {
+    /// Opens what is kept; the child goes on with the runs.
+    pub(crate) async fn open(
+        daemon: &Daemon,
+        options: &Options,
+    ) -> Result<(Self, Child), ToolError> {
+        let (runs, child) = DagRuns::open(daemon, options.runs()).await?;
+        let service = Self {
+            runs,
+            sessions: daemon.sessions.clone(),
+            catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
+            calls: daemon.tools.clone(),
+            outputs: daemon.ports.need::<dyn TaskOutputs>()?,
+            tools: ToolClient::new(daemon.tools.clone()),
+            daemon: daemon.clone(),
+        };
+        Ok((service, child))
+    }
+}
+
+impl Service for WorkflowService {
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&dags::FAMILY];
+}
