@@ -138,6 +138,10 @@ id!(
     ExecutionId, "execution", "exec"
 );
 id!(
+    /// A workflow: a name of a registry, with all its versions.
+    WorkflowId, "workflow", "workflow"
+);
+id!(
     /// A run of a workflow or of a DAG.
     RunId, "run", "run"
 );

@@ -38,7 +38,7 @@ pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use ids::{
     AgentId, ApprovalId, ArtifactId, CallId, CredentialId, DeferredId, ExecutionId, GrantId,
     IdError, JobId, LayerId, MessageId, RepositoryId, RunId, ScriptId, SessionId, SnapshotId,
-    SwarmId, TeamId, User, VolumeId, WorkspaceId,
+    SwarmId, TeamId, User, VolumeId, WorkflowId, WorkspaceId,
 };
 pub use mailbox::{ActorUnavailable, Address, AskError};
 pub use prompt::{ClientPrompt, UserQuestion, UserReply};

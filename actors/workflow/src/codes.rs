@@ -26,5 +26,45 @@ pub const DAG_INVALID: &ErrorCode = &ErrorCode {
     next_step: "Mend what the message names; `hivekeep dag validate` checks a file.",
 };
 
+/// The workflow does not exist, or is another user's.
+pub const WORKFLOW_NOT_FOUND: &ErrorCode = &ErrorCode {
+    name: "workflow_not_found",
+    meaning: "The workflow does not exist, or is not yours.",
+    cause: "The id or the name is wrong, or the workflow was deleted.",
+    next_step: "List the workflows with `aegis.workflow.list`.",
+};
+
+/// The judges of a manifest were not content.
+pub const WORKFLOW_REJECTED: &ErrorCode = &ErrorCode {
+    name: "workflow_rejected",
+    meaning: "The workflow's judges were not content with its manifest, or gave no judgment.",
+    cause: "Their score or their confidence is below what was asked for.",
+    next_step: "Mend what `details.judgment` says, or ask for less by `min_score` and `min_confidence`.",
+};
+
+/// The input of a run is not what its workflow takes.
+pub const WORKFLOW_INPUT_INVALID: &ErrorCode = &ErrorCode {
+    name: "workflow_input_invalid",
+    meaning: "The input does not fit the workflow's schema.",
+    cause: "A value is missing, or of another type or form than `metadata.input_schema` says.",
+    next_step: "Correct the place that the message names; `aegis.workflow.export` shows the schema.",
+};
+
+/// There is no machine for programs of the language.
+pub const RUNTIME_MISSING: &ErrorCode = &ErrorCode {
+    name: "runtime_missing",
+    meaning: "There is no runtime of the language.",
+    cause: "The table `runtimes.images` has none that is in use.",
+    next_step: "Have the operator add one, or use another language.",
+};
+
 /// All of them.
-pub const ALL: &[&ErrorCode] = &[RUN_NOT_FOUND, STEP_FAILED, DAG_INVALID];
+pub const ALL: &[&ErrorCode] = &[
+    RUN_NOT_FOUND,
+    STEP_FAILED,
+    DAG_INVALID,
+    WORKFLOW_NOT_FOUND,
+    WORKFLOW_REJECTED,
+    WORKFLOW_INPUT_INVALID,
+    RUNTIME_MISSING,
+];

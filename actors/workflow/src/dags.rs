@@ -34,7 +34,7 @@ tools! { pub(crate) FAMILY: "dags" for service WorkflowService, singleton workfl
 }
 
 impl WorkflowService {
-    fn run_caller(&self, cx: &CallCx) -> RunCaller {
+    pub(crate) fn run_caller(&self, cx: &CallCx) -> RunCaller {
         RunCaller::of(cx, &*self.sessions)
     }
 }

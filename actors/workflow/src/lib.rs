@@ -1,20 +1,22 @@
-//! Workflows and DAGs: durable runs of plans.
+//! Workflows and DAGs: durable runs of plans, and the workflows that users and operators deploy.
 //!
 //! ```text
-//! workflows     the tools
+//! workflows     the tools, and the registry of manifests
 //! runs ─ run*   a run each, while it has something to do: its steps are tasks of a guest
 //! ```
-//! Texts are checked by `hivekeep-manifest`, lowered and resolved by `hivekeep-plan`; runs are begun, kept and gone on
-//! with by [`hivekeep_runtime::runs`]. So far a step runs lines of a shell, a script, a program, a tool,
+//! Texts are checked by `hivekeep-manifest`, those of workflows kept by `hivekeep-manifest-registry`, and lowered and
+//! resolved by `hivekeep-plan`; runs are begun, kept and gone on with by [`hivekeep_runtime::runs`]. So far a step runs lines of a shell, a script, a program, a tool,
 //! a DAG of its file or a loop; other actions fail with their name.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod codes;
 mod dags;
+mod machine_stub;
 mod options;
 mod run;
 mod service;
+mod workflows;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,6 +24,7 @@ use hivekeep_kernel::{
     CallCx, ErrorCode, Layer, RestartPolicy, RunId, Service, ServiceActor, SessionId, ToolError,
     ToolInfo,
 };
+use hivekeep_manifest_registry::RegisteredManifest;
 use hivekeep_plan::progress::RunOutcome;
 use hivekeep_runtime::{
     Child, Daemon, Family, Mounted,
@@ -30,15 +33,18 @@ use hivekeep_runtime::{
     saga::SagaView,
 };
 
+pub(crate) use machine_stub::{MachineRequest, MachineStatus};
 pub use options::Options;
 pub use run::{HELD, RunPlace, RunRequest, RunTrigger};
 use run::{RunFold, RunRecord, RunSaga, RunShared};
 use service::WorkflowService;
+use workflows::DeployedWorkflow;
 
 /// Family of the tools of DAGs and of their runs; two actors below the root. Needs the ports
 /// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places),
 /// [`PlaceFiles`](hivekeep_ports::PlaceFiles), [`Tasks`](hivekeep_ports::Tasks) and
-/// [`TaskOutputs`](hivekeep_ports::TaskOutputs), and the limit of calls that wait.
+/// [`TaskOutputs`](hivekeep_ports::TaskOutputs), and the limit of calls that wait; looks for
+/// [`Executions`](hivekeep_ports::Executions) and [`Models`](hivekeep_ports::Models) when they are needed.
 pub struct WorkflowFamily;
 
 impl Family for WorkflowFamily {
@@ -46,9 +52,11 @@ impl Family for WorkflowFamily {
 
     const INSTRUCTIONS: &'static str = "\
 - dag_start runs a DAG, which is one YAML file of steps; dag_runs waits for its end and shows its steps, dag_logs \
-what they wrote, dag_control stops and retries.";
+what they wrote, dag_control stops and retries.
+- aegis.workflow.search finds a workflow for a task, aegis.workflow.run runs it, aegis.workflow.wait waits for its \
+result; aegis.workflow.create deploys one from its manifest. aegis.execute.intent has a program written and run.";
 
-    const HOLDS: &'static [&'static str] = &[HELD];
+    const HOLDS: &'static [&'static str] = &[HELD, DeployedWorkflow::HELD];
 
     fn tools() -> Vec<&'static ToolInfo> {
         let groups = <WorkflowService as Service>::TOOLS;

@@ -2,20 +2,27 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{RunId, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_kernel::{CallId, RunId, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_manifest_registry::ManifestRegistry;
 use hivekeep_ports::{SessionQuotas, TaskOutputs, Tools};
 use hivekeep_runtime::{Child, Daemon, ToolClient, tool_catalogue::ToolCatalogue};
 
-use crate::{DagRuns, Options, dags};
+use crate::{
+    DagRuns, Options, dags,
+    workflows::{self, DeployedWorkflow},
+};
 
-/// Runs of all users, and what their tools need.
+/// Workflows and runs of all users, and what their tools need.
 pub(crate) struct WorkflowService {
     pub(crate) runs: DagRuns,
+    pub(crate) workflows: Arc<ManifestRegistry<DeployedWorkflow>>,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) catalogue: Arc<dyn ToolCatalogue>,
     pub(crate) calls: Arc<dyn Tools>,
     pub(crate) outputs: Arc<dyn TaskOutputs>,
     pub(crate) tools: ToolClient<RunId>,
+    /// Tools that are asked in the course of a call.
+    pub(crate) asked: ToolClient<CallId>,
     pub(crate) daemon: Daemon,
 }
 
@@ -25,14 +32,18 @@ impl WorkflowService {
         daemon: &Daemon,
         options: &Options,
     ) -> Result<(Self, Child), ToolError> {
+        let mut workflows = ManifestRegistry::open(daemon, options.workflows()).await?;
+        workflows::ship(&mut workflows)?;
         let (runs, child) = DagRuns::open(daemon, options.runs()).await?;
         let service = Self {
             runs,
+            workflows: Arc::new(workflows),
             sessions: daemon.sessions.clone(),
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),
             outputs: daemon.ports.need::<dyn TaskOutputs>()?,
             tools: ToolClient::new(daemon.tools.clone()),
+            asked: ToolClient::new(daemon.tools.clone()),
             daemon: daemon.clone(),
         };
         Ok((service, child))
@@ -40,5 +51,16 @@ impl WorkflowService {
 }
 
 impl Service for WorkflowService {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&dags::FAMILY];
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[
+        &dags::FAMILY,
+        &workflows::DEPLOY_FAMILY,
+        &workflows::LISTING_FAMILY,
+        &workflows::SEARCH_FAMILY,
+        &workflows::SCOPE_FAMILY,
+        &workflows::RUN_FAMILY,
+        &workflows::STATUS_FAMILY,
+        &workflows::LOG_FAMILY,
+        &workflows::INTENT_FAMILY,
+        &workflows::WAIT_FAMILY,
+    ];
 }
