@@ -42,14 +42,6 @@ pub const WORKFLOW_REJECTED: &ErrorCode = &ErrorCode {
     next_step: "Mend what `details.judgment` says, or ask for less by `min_score` and `min_confidence`.",
 };
 
-/// The input of a run is not what its workflow takes.
-pub const WORKFLOW_INPUT_INVALID: &ErrorCode = &ErrorCode {
-    name: "workflow_input_invalid",
-    meaning: "The input does not fit the workflow's schema.",
-    cause: "A value is missing, or of another type or form than `metadata.input_schema` says.",
-    next_step: "Correct the place that the message names; `aegis.workflow.export` shows the schema.",
-};
-
 /// There is no machine for programs of the language.
 pub const RUNTIME_MISSING: &ErrorCode = &ErrorCode {
     name: "runtime_missing",
@@ -65,6 +57,5 @@ pub const ALL: &[&ErrorCode] = &[
     DAG_INVALID,
     WORKFLOW_NOT_FOUND,
     WORKFLOW_REJECTED,
-    WORKFLOW_INPUT_INVALID,
     RUNTIME_MISSING,
 ];

@@ -38,8 +38,8 @@ pub(crate) struct MachineStatus {
     pub(crate) started_at: DateTime<Utc>,
     pub(crate) last_transition_at: DateTime<Utc>,
     pub(crate) input: Value,
-    pub(crate) blackboard: JsonObject,
-    pub(crate) state_outputs: JsonObject,
+    pub(crate) blackboard: Value,
+    pub(crate) state_outputs: Value,
     pub(crate) final_output: Option<Value>,
     pub(crate) error: Option<ToolError>,
 }
@@ -62,8 +62,8 @@ impl DagRuns {
             started_at: Utc::now(),
             last_transition_at: Utc::now(),
             input: request.input,
-            blackboard: request.blackboard,
-            state_outputs: JsonObject::new(),
+            blackboard: Value::Object(request.blackboard),
+            state_outputs: Value::Object(JsonObject::new()),
             final_output: request.intent.map(Value::String),
             error: None,
         };
@@ -72,7 +72,11 @@ impl DagRuns {
         Ok(())
     }
 
-    pub(crate) fn machine(&self, caller: RunCaller, id: RunId) -> Result<MachineStatus, ToolError> {
+    pub(crate) async fn machine(
+        &self,
+        caller: RunCaller,
+        id: RunId,
+    ) -> Result<MachineStatus, ToolError> {
         let known = lock(begun()).get(&id).cloned();
         let seen = known.filter(|(user, _)| caller.operator || *user == caller.user);
         seen.map(|(_, status)| status).ok_or_else(|| {
@@ -82,7 +86,7 @@ impl DagRuns {
     }
 
     pub(crate) async fn remove(&self, caller: RunCaller, id: RunId) -> Result<bool, ToolError> {
-        let over = self.machine(caller, id)?.status.is_over();
+        let over = self.machine(caller, id).await?.status.is_over();
         Ok(over && lock(begun()).remove(&id).is_some())
     }
 
@@ -92,16 +96,16 @@ impl DagRuns {
         id: RunId,
         response: String,
     ) -> Result<bool, ToolError> {
-        self.machine(caller, id).map(|_| response == "yes")
+        self.machine(caller, id).await.map(|_| response == "yes")
     }
 
-    pub(crate) fn list(
+    pub(crate) async fn machines(
         &self,
         caller: RunCaller,
         workflow: Option<&str>,
         limit: usize,
         offset: usize,
-    ) -> (Vec<(RunId, MachineStatus)>, usize) {
+    ) -> Result<(Vec<(RunId, MachineStatus)>, usize), ToolError> {
         let sees = |user: User| caller.operator || user == caller.user;
         let of = |status: &MachineStatus| {
             workflow.is_none_or(|workflow| status.workflow_id.to_string() == workflow)
@@ -110,6 +114,6 @@ impl DagRuns {
         let seen = all.iter().rev().filter(|(_, (user, status))| sees(*user) && of(status));
         let rows: Vec<_> = seen.map(|(id, (_, status))| (*id, status.clone())).collect();
         let total = rows.len();
-        (rows.into_iter().skip(offset).take(limit).collect(), total)
+        Ok((rows.into_iter().skip(offset).take(limit).collect(), total))
     }
 }

@@ -3,6 +3,7 @@
 mod cases;
 mod guest;
 mod runs;
+mod workflows;
 
 use std::{sync::Arc, time::Duration};
 

@@ -215,7 +215,7 @@ impl WorkflowService {
     ) -> Answer<PipelineState> {
         check_tenant(input.tenant_id.as_deref())?;
         let id = run_id(&input.pipeline_execution_id)?;
-        let run = self.runs.machine(self.run_caller(&cx), id)?;
+        let run = self.runs.machine(self.run_caller(&cx), id).await?;
         if run.workflow_id.to_string() != WORKFLOW {
             let code = codes::RUN_NOT_FOUND;
             let asked = &input.pipeline_execution_id;
@@ -228,13 +228,14 @@ impl WorkflowService {
 
 impl PipelineState {
     fn new(id: RunId, run: MachineStatus) -> Self {
-        let duration = run.last_transition_at - run.started_at;
+        let duration = (run.last_transition_at - run.started_at).num_milliseconds();
+        let duration = u64::try_from(duration).ok();
         let mut state = Self {
             pipeline_execution_id: id,
             status: run.status.word(),
             current_state: None,
             final_result: None,
-            duration_ms: run.status.is_over().then(|| duration.num_milliseconds().max(0) as u64),
+            duration_ms: duration.filter(|_| run.status.is_over()),
             reused_existing_agent: None,
             reason: None,
             failed_at_state: None,
@@ -245,7 +246,8 @@ impl PipelineState {
                 state.current_state = run.current_state;
             }
             RunStatus::Completed => {
-                state.final_result = run.final_output.map(|mut output| output[RESULT].take());
+                state.final_result =
+                    run.final_output.and_then(|output| output.get(RESULT).cloned());
                 let given = run.blackboard.get(CODE).and_then(Value::as_str);
                 state.reused_existing_agent = Some(given.is_none_or(str::is_empty));
             }

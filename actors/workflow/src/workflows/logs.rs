@@ -75,7 +75,7 @@ impl WorkflowEvent {
         Self {
             sequence,
             event_type: event.event_type,
-            state_name: text("state"),
+            state_name: text("state_name"),
             iteration_number: number("iteration").or_else(|| number("visit")),
             payload: event.payload,
             recorded_at,
@@ -94,7 +94,7 @@ impl WorkflowService {
     async fn logs(self: Arc<Self>, cx: CallCx, input: WorkflowLogs) -> Answer<WorkflowEvents> {
         let WorkflowLogs { execution_id, limit, offset } = input;
         let (caller, execution_id) = (self.run_caller(&cx), run_id(&execution_id)?);
-        let status = self.runs.machine(caller, execution_id)?.status.word();
+        let status = self.runs.machine(caller, execution_id).await?.status.word();
         let page = self.runs.events(caller, execution_id, offset, limit).await?;
         Ok(WorkflowEvents {
             tool: cx.tool,

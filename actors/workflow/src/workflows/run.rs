@@ -5,12 +5,11 @@ use std::sync::Arc;
 use hivekeep_kernel::{CallCx, Layer, RunId, ToolError, WorkflowId, tools};
 use hivekeep_manifest::{common::JsonObject, workflow::WorkflowManifest};
 use hivekeep_manifest_registry::check_tenant;
-use hivekeep_runtime::json_schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, FIRST_VERSION, blocking};
+use super::{Answer, FIRST_VERSION};
 use crate::{MachineRequest, RunTrigger, codes, service::WorkflowService};
 
 /// Workflow that writes workflows.
@@ -188,19 +187,9 @@ impl WorkflowService {
     /// Begins a run for a caller.
     ///
     /// # Errors
-    /// `workflow_input_invalid`; those of a run that begins.
+    /// Those of a run that begins: an input that does not fit, keys that nobody may set.
     pub(super) async fn start(&self, cx: &CallCx, order: MachineOrder) -> Answer<WorkflowStarted> {
         let MachineOrder { workflow_id, manifest, intent, input, blackboard } = order;
-        let input = Value::Object(input);
-        let (manifest, input) = blocking(move || match fault_of(&manifest, &input) {
-            None => Ok((manifest, input)),
-            Some(fault) => Err(fault),
-        })
-        .await?
-        .map_err(|fault| {
-            ToolError::new(Layer::Schema, codes::WORKFLOW_INPUT_INVALID, fault)
-                .next("aegis.workflow.export shows the workflow's `metadata.input_schema`")
-        })?;
         let version = manifest.metadata.version.as_deref().unwrap_or(FIRST_VERSION).to_owned();
         let execution_id = RunId::new();
         let request = MachineRequest {
@@ -210,7 +199,7 @@ impl WorkflowService {
             workflow_id,
             manifest: Box::new(manifest),
             intent,
-            input,
+            input: Value::Object(input),
             blackboard,
             trigger: RunTrigger::Start,
         };
@@ -224,12 +213,12 @@ impl WorkflowService {
         input: WorkflowCancel,
     ) -> Answer<WorkflowCancelled> {
         let (caller, execution_id) = (self.run_caller(&cx), run_id(&input.execution_id)?);
-        self.runs.machine(caller, execution_id)?;
+        self.runs.machine(caller, execution_id).await?;
         let cancelled = self.runs.stop(caller, execution_id).await?;
         let error = match cancelled {
             true => None,
             false => {
-                let status = self.runs.machine(caller, execution_id)?.status.word();
+                let status = self.runs.machine(caller, execution_id).await?.status.word();
                 Some(format!("nothing is left to cancel: it is {status}"))
             }
         };
@@ -246,7 +235,7 @@ impl WorkflowService {
         let error = match signalled {
             true => None,
             false => {
-                let now = self.runs.machine(caller, execution_id)?;
+                let now = self.runs.machine(caller, execution_id).await?;
                 let at = now.current_state.map(|state| format!(" in the state `{state:.80}`"));
                 let (status, at) = (now.status.word(), at.unwrap_or_default());
                 Some(format!("no state takes this answer: the run is {status}{at}"))
@@ -257,30 +246,12 @@ impl WorkflowService {
 
     async fn remove(self: Arc<Self>, cx: CallCx, input: WorkflowRemove) -> Answer<WorkflowRemoved> {
         let (caller, execution_id) = (self.run_caller(&cx), run_id(&input.execution_id)?);
-        self.runs.machine(caller, execution_id)?;
+        self.runs.machine(caller, execution_id).await?;
         let removed = self.runs.remove(caller, execution_id).await?;
         let goes_on = || "it is not over: cancel it first by aegis.workflow.cancel".to_owned();
         let error = (!removed).then(goes_on);
         Ok(WorkflowRemoved { tool: cx.tool, removed, execution_id, error })
     }
-}
-
-/// First violation of the schema of a workflow's input.
-fn fault_of(manifest: &WorkflowManifest, input: &Value) -> Option<String> {
-    let schema = Value::Object(manifest.metadata.input_schema.clone()?);
-    let validator = match json_schema::validator(&schema) {
-        Ok(validator) => validator,
-        Err(why) => {
-            return Some(format!("the workflow's `input_schema` cannot be used: {why:.200}"));
-        }
-    };
-    let fault = validator.iter_errors(input).next()?;
-    let place = fault.instance_path().as_str().to_owned();
-    Some(format!(
-        "the input does not fit at `/{:.80}`: {}",
-        place.trim_start_matches('/'),
-        fault.masked_with("the value")
-    ))
 }
 
 /// Id of a run.

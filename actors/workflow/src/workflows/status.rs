@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, RunId, WorkflowId, tools};
-use hivekeep_manifest::common::JsonObject;
 use hivekeep_manifest_registry::check_tenant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,9 +95,9 @@ struct WorkflowExecution {
     /// Input that it was begun with.
     input: Value,
     /// Values that its states share, by key.
-    blackboard: JsonObject,
+    blackboard: Value,
     /// Outputs of its states, by name; the last one of a state that was entered several times.
-    state_outputs: JsonObject,
+    state_outputs: Value,
 }
 
 /// List runs of workflows, the newest first: your own, or all as an operator.
@@ -170,7 +169,7 @@ struct WorkflowWaited {
     state: WorkflowRunState,
     /// Values that its states share, by key; left out while it goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    blackboard: Option<JsonObject>,
+    blackboard: Option<Value>,
     /// True if it goes on.
     timed_out: bool,
     /// Next step of the caller, where it goes on.
@@ -215,7 +214,7 @@ impl WorkflowService {
     ) -> Answer<WorkflowRunState> {
         check_tenant(input.tenant_id.as_deref())?;
         let id = run_id(&input.execution_id)?;
-        Ok(WorkflowRunState::new(id, &self.runs.machine(self.run_caller(&cx), id)?))
+        Ok(WorkflowRunState::new(id, &self.runs.machine(self.run_caller(&cx), id).await?))
     }
 
     async fn execution(
@@ -225,7 +224,7 @@ impl WorkflowService {
     ) -> Answer<WorkflowExecution> {
         check_tenant(input.tenant_id.as_deref())?;
         let id = run_id(&input.execution_id)?;
-        let run = self.runs.machine(self.run_caller(&cx), id)?;
+        let run = self.runs.machine(self.run_caller(&cx), id).await?;
         let state = WorkflowRunState::new(id, &run);
         let MachineStatus { input, blackboard, state_outputs, .. } = run;
         Ok(WorkflowExecution { state, input, blackboard, state_outputs })
@@ -239,7 +238,8 @@ impl WorkflowService {
         let WorkflowExecutionList { limit, offset, workflow_id, tenant_id } = input;
         check_tenant(tenant_id.as_deref())?;
         let of = workflow_id.map(|asked| self.workflow_id(&cx, &asked)).transpose()?;
-        let (runs, total) = self.runs.list(self.run_caller(&cx), of.as_deref(), limit, offset);
+        let (runs, total) =
+            self.runs.machines(self.run_caller(&cx), of.as_deref(), limit, offset).await?;
         let executions = runs.iter().map(|(id, run)| WorkflowRunState::new(*id, run)).collect();
         Ok(WorkflowExecutions { executions, total, limit, offset })
     }
@@ -247,10 +247,10 @@ impl WorkflowService {
     async fn wait(self: Arc<Self>, cx: CallCx, input: WorkflowWait) -> Answer<WorkflowWaited> {
         let (caller, id) = (self.run_caller(&cx), run_id(&input.execution_id)?);
         let limit = Duration::from_secs(input.timeout_seconds.unwrap_or(WAIT_SECS));
-        let mut run = self.runs.machine(caller, id)?;
+        let mut run = self.runs.machine(caller, id).await?;
         if !run.status.is_over() {
             self.runs.wait(&cx, id, limit).await?;
-            run = self.runs.machine(caller, id)?;
+            run = self.runs.machine(caller, id).await?;
         }
         let timed_out = !run.status.is_over();
         let next = "it goes on: call aegis.workflow.wait again, or aegis.workflow.cancel to end it";
