@@ -9,6 +9,7 @@ mod events;
 mod idempotency;
 mod limits;
 mod policy;
+mod runs;
 mod security;
 mod sessions;
 mod tls;

@@ -58,7 +58,14 @@ pub trait Chats: Send + Sync {
     async fn plan(&self, cx: &CallCx, chat: &str) -> Result<Option<ChatPlan>, ToolError>;
 }
 
-/// Events of a chat, in order and without a gap.
+/// Events of runs of DAGs and of workflows.
+pub trait RunFeeds: Send + Sync {
+    /// Events of a run of the user's, from behind a sequence on, and those that are to come; `None` as for all others.
+    /// Nothing is read before it is asked for.
+    fn events(&self, user: User, run: &str, after: u64) -> Option<Box<dyn ChatEvents>>;
+}
+
+/// Events of a chat or of a run, in order and without a gap.
 #[async_trait]
 pub trait ChatEvents: Send {
     /// The next events, some at a time, as soon as there is one; none when nothing follows any more. Dropped while it

@@ -34,7 +34,7 @@ pub use agents::{
 };
 pub use chats::{
     ChatEvent, ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep,
-    ChatStepStatus, Chats, PersonPages,
+    ChatStepStatus, Chats, PersonPages, RunFeeds,
 };
 pub use child_sessions::{ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool};
 pub use commands::{

@@ -14,6 +14,7 @@
 //! at a time, and wakes those whose time has come.
 
 mod events;
+mod feed;
 mod manager;
 mod shared;
 mod state;

@@ -1,5 +1,6 @@
 //! The tools of DAGs: runs of them, begun, shown, told what to do, and what their steps wrote.
 
+mod called;
 mod control;
 mod logs;
 mod show;

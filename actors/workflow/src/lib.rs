@@ -26,6 +26,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_manifest_registry::RegisteredManifest;
 use hivekeep_plan::progress::RunOutcome;
+use hivekeep_ports::RunFeeds;
 use hivekeep_runtime::{
     Child, Daemon, Family, Mounted,
     log::Sourced as _,
@@ -72,7 +73,9 @@ result; aegis.workflow.create deploys one from its manifest. aegis.execute.inten
         let address = daemon.address("workflows", RestartPolicy::ENTITY);
         let mut mounted = Mounted::default();
         mounted.children.push(child);
-        Ok(mounted.serving::<ServiceActor<WorkflowService>>(&address, Arc::new(service)))
+        let service = Arc::new(service);
+        daemon.ports.offer::<dyn RunFeeds>(service.clone());
+        Ok(mounted.serving::<ServiceActor<WorkflowService>>(&address, service))
     }
 }
 

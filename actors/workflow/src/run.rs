@@ -47,6 +47,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use begin::RunRequest;
 pub(crate) use expand::run_outputs;
+pub(crate) use obeyed::steps;
 pub use records::RunPlace;
 pub use records::RunTrigger;
 pub(crate) use records::{NodeLeft, RunRecord, RunWorkspace};

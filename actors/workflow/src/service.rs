@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{CallId, RunId, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_kernel::{CallId, RunId, Service, ServiceActor, ToolError, ToolGroup, User};
 use hivekeep_manifest_registry::ManifestRegistry;
-use hivekeep_ports::{SessionQuotas, TaskOutputs, Tools};
+use hivekeep_ports::{ChatEvents, RunFeeds, SessionQuotas, TaskOutputs, Tools};
 use hivekeep_runtime::{Child, Daemon, ToolClient, tool_catalogue::ToolCatalogue};
 
 use crate::{
@@ -47,6 +47,12 @@ impl WorkflowService {
             daemon: daemon.clone(),
         };
         Ok((service, child))
+    }
+}
+
+impl RunFeeds for WorkflowService {
+    fn events(&self, user: User, run: &str, after: u64) -> Option<Box<dyn ChatEvents>> {
+        self.runs.0.feed(user, run, after)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Chats with agents: listed, opened, read and written to by calls of their tools, under the caller's policy, and
 //! followed as server-sent events.
 
-mod follow;
+pub(super) mod follow;
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -59,8 +59,8 @@ pub(super) struct ChatQuery {
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ChatEventsQuery {
-    /// Sequence of the first event wanted; all of the chat without it.
-    from: Option<u64>,
+    /// Sequence of the first event wanted; all of them without it.
+    pub(super) from: Option<u64>,
 }
 
 fn input(members: Value) -> Map<String, Value> {

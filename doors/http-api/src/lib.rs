@@ -27,6 +27,7 @@ mod invoke;
 mod openapi;
 mod policy;
 mod published;
+mod runs;
 mod sessions;
 mod state;
 mod status;
@@ -116,7 +117,8 @@ pub async fn routes(
 
 /// True for a route whose answer goes on for as long as its client stays.
 fn is_stream(path: &str) -> bool {
-    path.starts_with("/api/events") || path.starts_with("/api/chats/") && path.ends_with("/events")
+    let of_one = ["/api/chats/", "/api/runs/"].iter().any(|of| path.starts_with(of));
+    path.starts_with("/api/events") || of_one && path.ends_with("/events")
 }
 
 /// Lets a request in or says why not; every answer leaves with the same headers.

@@ -16,7 +16,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     approvals, artifacts, audit, chats, events, execution_files, grants, invoke, policy,
     published::{AnyErrorBody, PlainErrorBody},
-    sessions,
+    runs, sessions,
     state::Api,
     status, tools, toolsets,
 };
@@ -72,6 +72,7 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(chats::list, chats::open))
         .routes(routes!(chats::messages, chats::send))
         .routes(routes!(chats::stream))
+        .routes(routes!(runs::stream))
         .routes(routes!(policy::rules, policy::add))
         .routes(routes!(policy::remove))
         .routes(routes!(policy::explain))

@@ -25,6 +25,7 @@ fn without_a_credential_or_with_a_wrong_or_revoked_one_nobody_gets_in() {
         ("GET", "/api/chats/x/messages"),
         ("POST", "/api/chats/x/messages"),
         ("GET", "/api/chats/x/events"),
+        ("GET", "/api/runs/x/events"),
         ("GET", "/api/nothing"),
         ("GET", "/api/health/../tools"),
         ("GET", "/api/docs/../tools"),
@@ -180,6 +181,7 @@ fn a_rebound_host_and_a_foreign_origin_are_refused_everywhere() {
         "/api/openapi.json",
         "/api/events",
         "/api/chats/x/events",
+        "/api/runs/x/events",
         "/api/x",
     ] {
         let with = |name, value: &str| {

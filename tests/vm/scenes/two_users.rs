@@ -132,6 +132,7 @@ fn ask(other: &Caller, theirs: &Theirs) {
             path if path.starts_with("/api/sessions") => &theirs.session,
             path if path.starts_with("/api/artifacts") => artifact,
             path if path.starts_with("/api/chats") => &theirs.chat,
+            path if path.starts_with("/api/runs") => &theirs.run,
             path if path.starts_with("/api/tools") => "exec",
             _ => "x",
         };
@@ -143,7 +144,7 @@ fn ask(other: &Caller, theirs: &Theirs) {
             };
             let (status, body) = other.request(&method.to_uppercase(), &asked, &body);
             assert!(!body.contains(MARK), "{method} {asked}: {body}");
-            let named = [&theirs.session[..], artifact, &theirs.chat];
+            let named = [&theirs.session[..], artifact, &theirs.chat, &theirs.run];
             let names = path.contains("{id}") && named.contains(&id);
             assert!(!names || status == 404, "{method} {asked}: {status} {body}");
             assert!(names || !body.contains(&theirs.session), "{method} {asked}: {body}");

@@ -7,16 +7,15 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, SessionId, User};
 use hivekeep_manifest::agent::AgentBudget;
 use hivekeep_ports::{
-    ChatEvent, ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep,
-    ChatStepStatus, Chats,
+    ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep, ChatStepStatus,
+    Chats,
 };
-use hivekeep_runtime::runs::{RunCaller, RunCursor, RunEvent, RunStatus, Runs, SequencedEvent};
+use hivekeep_runtime::runs::{RunCaller, RunCursor, RunStatus, SequencedEvent};
 
 use super::{Answer, View, waiting_for};
 use crate::{
     codes,
     execution::{
-        ExecutionSaga,
         plan::ExecutionRequest,
         state::{AskedCall, CallEnd},
     },
@@ -80,37 +79,13 @@ impl Chats for AgentService {
         let caller = RunCaller { user, operator: false };
         let view = self.runs.get(caller, chat).ok()?;
         view.state.begun.plan.chat.as_ref()?;
-        let (runs, cursor, chat) = (self.runs.clone(), RunCursor::behind(after), chat.to_owned());
-        Some(Box::new(FollowedChat { runs, caller, chat, cursor }))
+        self.runs.feed(user, chat, after)
     }
 
     async fn plan(&self, cx: &CallCx, chat: &str) -> Answer<Option<ChatPlan>> {
         let Some(view) = self.chat(cx, chat)? else { return Ok(None) };
         let status = session(&view, &self.shared.children.awaiting_approval()).status;
         Ok(Some(ChatPlan { status, steps: steps(&view) }))
-    }
-}
-
-/// Chat that somebody follows.
-struct FollowedChat {
-    runs: Runs<ExecutionSaga>,
-    caller: RunCaller,
-    chat: String,
-    cursor: RunCursor,
-}
-
-#[async_trait]
-impl ChatEvents for FollowedChat {
-    async fn next(&mut self) -> Answer<Vec<ChatEvent>> {
-        // Put back when it has ended, so that one that is dropped in between has read nothing.
-        let mut cursor = self.cursor;
-        let events = self.runs.next_events(self.caller, &self.chat, &mut cursor).await?;
-        self.cursor = cursor;
-        let shown = |SequencedEvent { sequence, recorded_at, event }| {
-            let RunEvent { event_type, payload } = event;
-            ChatEvent { sequence, event_type, payload, recorded_at }
-        };
-        Ok(events.into_iter().map(shown).collect())
     }
 }
 

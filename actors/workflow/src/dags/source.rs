@@ -24,6 +24,8 @@ pub(super) struct DagText {
     pub(super) text: String,
     pub(super) name: String,
     pub(super) place: RunPlace,
+    /// Path of its file, if it is of one.
+    pub(super) path: Option<String>,
 }
 
 impl WorkflowService {
@@ -44,13 +46,13 @@ impl WorkflowService {
                     None => RunPlace::Own,
                     some => self.located(cx, some.as_deref()).await?,
                 };
-                Ok(DagText { text, name: "dag".to_owned(), place })
+                Ok(DagText { text, name: "dag".to_owned(), place, path: None })
             }
             (None, Some(file)) => {
                 let place = self.located(cx, place.as_deref()).await?;
                 let path = path_of(&file);
                 let text = self.file_text(cx, &place, &path).await?;
-                Ok(DagText { text, name: name_of(&path), place })
+                Ok(DagText { text, name: name_of(&path), place, path: Some(path) })
             }
             _ => Err(ToolError::invalid("neither `yaml` nor `file`, or both")
                 .next("give the text of the DAG as `yaml`, or the path of its file as `file`")),
@@ -67,7 +69,16 @@ impl WorkflowService {
         })
     }
 
-    async fn file_text(&self, cx: &CallCx, place: &RunPlace, path: &str) -> Answer<String> {
+    /// Text of a file of a place.
+    ///
+    /// # Errors
+    /// Those of `fs.read`; `dag_invalid` for one that is too large.
+    pub(super) async fn file_text(
+        &self,
+        cx: &CallCx,
+        place: &RunPlace,
+        path: &str,
+    ) -> Answer<String> {
         #[derive(Deserialize)]
         struct Content {
             content: String,
@@ -113,7 +124,8 @@ fn invalid(problems: &[ManifestProblem]) -> ToolError {
         .detail("problems", json!(problems))
 }
 
-fn path_of(file: &str) -> String {
+/// Path of a file that is named by a path, or by a name alone.
+pub(super) fn path_of(file: &str) -> String {
     match file.contains(['/', '.']) {
         true => file.to_owned(),
         false => format!("{FOLDER}/{file}{ENDING}"),

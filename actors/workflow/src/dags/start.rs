@@ -22,8 +22,11 @@ impl WorkflowService {
         input: DagStart,
     ) -> Answer<DagStarted> {
         let DagStart { yaml, file, place, params } = input;
-        let DagText { text, name, place } = self.dag_text(&cx, yaml, file, place).await?;
-        let checked = checked(text, self.callable(&cx)).await?;
+        let DagText { text, name, place, path } = self.dag_text(&cx, yaml, file, place).await?;
+        let mut checked = checked(text, self.callable(&cx)).await?;
+        if let Some(path) = path {
+            self.add_called(&cx, &mut checked, &place, &path).await?;
+        }
         let named = checked.documents.first().and_then(|dag| dag.name.clone());
         let request = RunRequest {
             id: RunId::new(),
@@ -44,7 +47,7 @@ impl WorkflowService {
     }
 
     /// Names of the tools that a session may call.
-    fn callable(&self, cx: &CallCx) -> Vec<&'static str> {
+    pub(super) fn callable(&self, cx: &CallCx) -> Vec<&'static str> {
         let all = self.catalogue.tools();
         let may = |spec| cx.view.shows(spec) && self.calls.may_call(cx.session, &cx.view, spec);
         all.iter().map(|tool| tool.spec).filter(|spec| may(spec)).map(|spec| spec.name).collect()

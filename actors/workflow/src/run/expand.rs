@@ -48,7 +48,9 @@ pub(super) fn called(
         let name = with.get("dag").and_then(Value::as_str).unwrap_or_default();
         let name = scopes.resolve(work, name, TextField::SubDag)?;
         if !state.begun.documents.contains_key(&name) {
-            return Err(failed(format!("its file has no further document named `{name:.80}`")));
+            return Err(failed(format!(
+                "there is no DAG `{name:.80}`: no further document of its file, and no file that was there when it began"
+            )));
         }
         let given = match (with.get("params"), item) {
             (None, item) => item.unwrap_or(Value::Null),

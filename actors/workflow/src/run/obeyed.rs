@@ -49,7 +49,7 @@ fn of_step(step: &DagStep) -> Option<&'static str> {
 }
 
 /// All steps of a DAG, with those of loops and handlers.
-pub(super) fn steps(dag: &DagManifest) -> Vec<&DagStep> {
+pub(crate) fn steps(dag: &DagManifest) -> Vec<&DagStep> {
     let mut open: Vec<&DagStep> = match &dag.steps {
         DagSteps::Map(steps) => steps.values().collect(),
         DagSteps::List(entries) => entries.iter().flat_map(of_entry).collect(),

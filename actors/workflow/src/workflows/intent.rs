@@ -94,7 +94,7 @@ struct PipelineStarted {
     /// `started`.
     status: &'static str,
     /// Address of its events; null, as no door streams them. aegis.workflow.logs reads them.
-    stream_url: Option<String>,
+    stream_url: String,
 }
 
 /// Read how far a pipeline of aegis.execute.intent is, and its result.
@@ -184,7 +184,8 @@ impl WorkflowService {
         let (intent, blackboard) = (Some(intent), values.collect());
         let order = MachineOrder { workflow_id, manifest, intent, input, blackboard };
         let pipeline_execution_id = self.start(&cx, order).await?.execution_id;
-        Ok(PipelineStarted { pipeline_execution_id, status: "started", stream_url: None })
+        let stream_url = format!("/api/runs/{pipeline_execution_id}/events");
+        Ok(PipelineStarted { pipeline_execution_id, status: "started", stream_url })
     }
 
     /// Image of a language's newest runtime.

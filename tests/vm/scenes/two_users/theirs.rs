@@ -15,6 +15,7 @@ pub struct Theirs {
     volume: Value,
     pub artifact: Value,
     pub chat: String,
+    pub run: String,
 }
 
 impl Theirs {
@@ -45,12 +46,15 @@ impl Theirs {
         // It waits for its first message: no model is asked.
         let chat = caller.ok("ide_session_create", &json!({ "name": "zebra-c" }));
         let chat = chat["session"]["id"].as_str().expect("an id").to_owned();
+        let text = "name: zebra-d\nsteps: [{ run: 'echo zebra; sleep 3600' }]";
+        let run = caller.ok("dag_start", &json!({ "yaml": text, "place": "zebra-w" }));
+        let run = run["run_id"].as_str().expect("an id").to_owned();
         let artifact = large_result(&caller);
         let (_, sessions) = caller.request("GET", "/api/sessions", &Value::Null);
         let sessions: Value = serde_json::from_str(&sessions).expect("JSON");
         let session = sessions.pointer("/sessions/0/id").and_then(Value::as_str);
         let session = session.unwrap_or_else(|| panic!("{sessions}")).to_owned();
-        Self { caller, session, workspace, process, job, volume, artifact, chat }
+        Self { caller, session, workspace, process, job, volume, artifact, chat, run }
     }
 
     /// Whatever a parameter may name it by.
@@ -75,6 +79,7 @@ impl Theirs {
             "agent" | "to" => vec![json!("zebra-m")],
             "uri" => vec![self.artifact.clone()],
             "sessionId" => vec![json!(self.chat)],
+            "run_id" | "execution_id" | "pipeline_execution_id" => vec![json!(self.run)],
             "collection" => vec![json!(MARK)],
             "tenant_id" => vec![json!(MARK)],
             _ => Vec::new(),
@@ -100,6 +105,7 @@ impl Theirs {
             of("team", json!({ "action": "status", "name": "zebra-t" }))["state"],
             of("aegis.file.list", json!({ "volume_id": "zebra-v", "path": "." })),
             of("artifact_list", json!({}))["total"],
+            of("dag_runs", json!({ "run_id": self.run }))["run"]["status"],
             of("ide_chat_history", json!({ "sessionId": self.chat }))["messages"],
             of("rag_query", json!({ "question": MARK, "collection": MARK, "mode": "bm25" }))["results"]
                 [0]["source"],
