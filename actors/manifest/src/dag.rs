@@ -53,7 +53,7 @@ pub use values::{
 };
 
 /// DAG: what a run does, in which order, and what happens at its end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagManifest {
     /// Name: at most 40 letters, digits, `_`, `.` and `-`. Default: the file's name without its ending.

@@ -60,6 +60,10 @@ pub trait ChildSessions: Send + Sync {
     async fn end(&self, child: SessionId) -> Result<(), ToolError>;
 }
 
+/// Name for all tools that the parent may call, as they are when the child is opened. One that a person approves for the
+/// parent, and nobody would for the child, is left out.
+pub const ALL_TOOLS: &str = "*";
+
 /// Request for a child session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildSession {
@@ -71,7 +75,7 @@ pub struct ChildSession {
     pub agent: Option<String>,
     /// Security context, a name of `policy.contexts`; the parent's without one.
     pub context: Option<String>,
-    /// Names of the tools that it shall have, dotted or underscored. Unknown ones are left out.
+    /// Names of the tools that it shall have, dotted or underscored, or [`ALL_TOOLS`]. Unknown ones are left out.
     pub tools: BTreeSet<String>,
 }
 

@@ -36,7 +36,9 @@ pub use chats::{
     ChatEvent, ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep,
     ChatStepStatus, Chats, PersonPages, RunFeeds,
 };
-pub use child_sessions::{ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool};
+pub use child_sessions::{
+    ALL_TOOLS, ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool,
+};
 pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,

@@ -15,7 +15,9 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{Door, Layer, ReceiptPad, SessionId, ToolError, User};
 use hivekeep_policy::{PolicyDecision, SessionProfile};
-use hivekeep_ports::{ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, Tools};
+use hivekeep_ports::{
+    ALL_TOOLS, ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, Tools,
+};
 
 use crate::{
     ApprovalRoute, CallRequest, Dispatcher, NameStyle, OpenSession, SessionRow, SessionState,
@@ -94,8 +96,11 @@ impl Parent {
         child: ChildSession,
     ) -> Result<SessionProfile, ToolError> {
         let catalogue = dispatcher.catalogue().now();
-        let asked = child.tools.iter().filter_map(|name| catalogue.find(name));
-        let asked: Vec<&Arc<ToolEntry>> = asked.collect();
+        let takes_all = child.tools.contains(ALL_TOOLS);
+        let asked: Vec<&Arc<ToolEntry>> = match takes_all {
+            true => catalogue.entries().collect(),
+            false => child.tools.iter().filter_map(|name| catalogue.find(name)).collect(),
+        };
         let mut profile = SessionProfile {
             agent: child.agent.or_else(|| self.profile.agent.clone()),
             context: self.context(dispatcher, child.context)?,
@@ -113,6 +118,9 @@ impl Parent {
             let caller = (SessionId::new(), self.user, Door::Agent);
             let of_child = dispatcher.rules_on(caller, &profile, entry);
             if (of_parent, of_child) == (PolicyDecision::Asks, PolicyDecision::Allowed) {
+                if takes_all {
+                    continue;
+                }
                 return Err(self.unapproved(entry, &profile));
             }
             tools.insert(entry.name().to_owned());

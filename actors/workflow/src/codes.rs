@@ -18,6 +18,30 @@ pub const STEP_FAILED: &ErrorCode = &ErrorCode {
     next_step: "Read the step's logs, mend the cause, and retry the run from the step.",
 };
 
+/// A run of a workflow found no way on.
+pub const NO_TRANSITION: &ErrorCode = &ErrorCode {
+    name: "no_transition",
+    meaning: "A state of a workflow has ended, and none of its transitions holds.",
+    cause: "Its conditions leave out what came of it, such as a failure or an output without a score.",
+    next_step: "Add a transition for that to the state, and run the workflow again.",
+};
+
+/// A run of a workflow failed.
+pub const WORKFLOW_FAILED: &ErrorCode = &ErrorCode {
+    name: "workflow_failed",
+    meaning: "A run of a workflow failed.",
+    cause: "Its last state failed, a text could not be rendered, or a bound was reached: `details.failure`.",
+    next_step: "Read its logs, mend what the message names, and run it again.",
+};
+
+/// A workflow cannot be run as it is written, or not so.
+pub const WORKFLOW_INVALID: &ErrorCode = &ErrorCode {
+    name: "workflow_invalid",
+    meaning: "The workflow cannot be run.",
+    cause: "Its manifest has a field that no run obeys, or the input or the blackboard does not fit.",
+    next_step: "Mend what the message names, and run it again.",
+};
+
 /// A DAG cannot be run as it is written.
 pub const DAG_INVALID: &ErrorCode = &ErrorCode {
     name: "dag_invalid",
@@ -58,4 +82,7 @@ pub const ALL: &[&ErrorCode] = &[
     WORKFLOW_NOT_FOUND,
     WORKFLOW_REJECTED,
     RUNTIME_MISSING,
+    NO_TRANSITION,
+    WORKFLOW_FAILED,
+    WORKFLOW_INVALID,
 ];

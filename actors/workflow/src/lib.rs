@@ -6,13 +6,13 @@
 //! ```
 //! Texts are checked by `hivekeep-manifest`, those of workflows kept by `hivekeep-manifest-registry`, and lowered and
 //! resolved by `hivekeep-plan`; runs are begun, kept and gone on with by [`hivekeep_runtime::runs`]. So far a step runs lines of a shell, a script, a program, a tool,
-//! a DAG of its file or a loop; other actions fail with their name.
+//! a DAG of its file or a loop; other actions fail with their name. The states of a workflow are nodes of such a plan, too.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod codes;
 mod dags;
-mod machine_stub;
+mod machine;
 mod options;
 mod run;
 mod service;
@@ -34,7 +34,7 @@ use hivekeep_runtime::{
     saga::SagaView,
 };
 
-pub(crate) use machine_stub::{MachineRequest, MachineStatus};
+pub use machine::{MachineRequest, MachineStatus, Workflows};
 pub use options::Options;
 pub use run::{HELD, RunPlace, RunRequest, RunTrigger};
 use run::{RunFold, RunRecord, RunSaga, RunShared};

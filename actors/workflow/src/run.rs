@@ -46,12 +46,18 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 pub use begin::RunRequest;
+pub(crate) use children::MAX_DEPTH;
+pub(crate) use command::{CommandRequest, LONGEST_SECS, RanTask};
 pub(crate) use expand::run_outputs;
 pub(crate) use obeyed::steps;
-pub use records::RunPlace;
-pub use records::RunTrigger;
-pub(crate) use records::{NodeLeft, RunRecord, RunWorkspace};
-pub(crate) use state::{RunFold, RunWork};
+pub(crate) use outputs::failed;
+pub(crate) use place::{MAKING, PATIENCE, PAUSE};
+pub(crate) use records::{
+    NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunWorkspace,
+};
+pub use records::{RunPlace, RunTrigger};
+pub(crate) use script::{NOT_STARTED, quoted};
+pub(crate) use state::{RunFold, RunStage, RunWork};
 pub(crate) use work::try_name;
 
 /// Runs of a user at a time, as tiers bound them.
@@ -106,8 +112,8 @@ impl RunShared {
 
 /// Incarnation of a run.
 pub(crate) struct RunSaga {
-    shared: Arc<RunShared>,
-    handle: SagaHandle<Self>,
+    pub(crate) shared: Arc<RunShared>,
+    pub(crate) handle: SagaHandle<Self>,
     /// Workspace of the commands, once one is needed.
     workspace: OnceCell<RunWorkspace>,
     /// Commands whose results are used and not durable here yet, by the names of their tasks.
@@ -148,32 +154,37 @@ impl Saga for RunSaga {
             RunStep::Due(DueStep::Gate) => self.gate().await,
             RunStep::Due(DueStep::Work(key)) => self.work(key).await,
             RunStep::Due(DueStep::Finish) => {
-                self.moved(ProgressRecord::Over { at: Utc::now() }, None).await
+                let left = self.handle.view(|view| view.state.finished()).map(Box::new);
+                self.moved(ProgressRecord::Over { at: Utc::now() }, left).await
             }
             RunStep::Due(DueStep::Leave(key)) => self.leave(key).await,
             RunStep::Due(DueStep::Child(key, child)) => self.child(key, child).await,
-            RunStep::Due(DueStep::Move(node)) => {
-                let way = hivekeep_plan::progress::MachineMove::Failed;
-                self.moved(ProgressRecord::Moved { left: node, way, at: Utc::now() }, None).await
-            }
+            RunStep::Due(DueStep::Move(node)) => self.leave_state(node).await,
         }
     }
 }
 
 impl RunSaga {
     /// Records progress, unless something came between that it does not fit behind any more.
-    async fn moved(
+    pub(crate) async fn moved(
         &self,
         progress: ProgressRecord,
         left: Option<Box<NodeLeft>>,
     ) -> Result<(), LogError> {
+        self.follows(|_| RunRecord::Moved { progress, left }).await
+    }
+
+    /// Records the progress that is chosen by the state behind everything recorded before, as [`Self::moved`] does.
+    pub(crate) async fn follows(
+        &self,
+        choose: impl FnOnce(&RunFold) -> RunRecord,
+    ) -> Result<(), LogError> {
         let decide = |state: &RunFold| {
+            let record = choose(state);
+            let RunRecord::Moved { progress, .. } = &record else { return Ok(Decision::nothing()) };
             let work = state.work();
-            let fits = work.is_some_and(|it| it.progress.clone().apply(&progress).is_ok());
-            Ok(match fits {
-                true => Decision::record(RunRecord::Moved { progress, left }),
-                false => Decision::nothing(),
-            })
+            let fits = work.is_some_and(|it| it.progress.clone().apply(progress).is_ok());
+            Ok(if fits { Decision::record(record) } else { Decision::nothing() })
         };
         self.handle.decide::<LogError>(decide).await
     }
@@ -194,7 +205,7 @@ impl RunSaga {
     }
 
     /// Token that fires when what a node does is to be cut short. Handlers work although the run is stopped.
-    fn cancel_of(&self, state: &RunFold, key: NodeKey) -> &CancellationToken {
+    pub(crate) fn cancel_of(&self, state: &RunFold, key: NodeKey) -> &CancellationToken {
         let plan = state.work().map(|work| work.progress.plan());
         let role = plan.and_then(|plan| plan.node(key.node)).map(|node| node.role);
         match role {

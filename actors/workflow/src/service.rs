@@ -8,7 +8,7 @@ use hivekeep_ports::{ChatEvents, RunFeeds, SessionQuotas, TaskOutputs, Tools};
 use hivekeep_runtime::{Child, Daemon, ToolClient, tool_catalogue::ToolCatalogue};
 
 use crate::{
-    DagRuns, Options, dags,
+    DagRuns, Options, Workflows, dags,
     workflows::{self, DeployedWorkflow},
 };
 
@@ -34,10 +34,12 @@ impl WorkflowService {
     ) -> Result<(Self, Child), ToolError> {
         let mut workflows = ManifestRegistry::open(daemon, options.workflows()).await?;
         workflows::ship(&mut workflows)?;
+        let workflows = Arc::new(workflows);
+        daemon.ports.offer::<dyn Workflows>(workflows.clone());
         let (runs, child) = DagRuns::open(daemon, options.runs()).await?;
         let service = Self {
             runs,
-            workflows: Arc::new(workflows),
+            workflows,
             sessions: daemon.sessions.clone(),
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),

@@ -2,6 +2,7 @@
 
 mod cases;
 mod guest;
+mod machine;
 mod runs;
 mod workflows;
 
@@ -12,7 +13,7 @@ use hivekeep_manifest::read_dag;
 use hivekeep_plan::progress::RunOutcome;
 use hivekeep_ports::{ChildSessions, Places, TaskOutputs, Tasks};
 use hivekeep_runtime::{
-    Daemon, Family, Mounted, NoOptions, WaiterLimit,
+    Daemon, Family, Mounted, NoOptions, Ports, WaiterLimit,
     runs::{RunCaller, RunOptions},
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
@@ -52,6 +53,11 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
+        Self::offering(|_| {}).await
+    }
+
+    /// Stage with further ports.
+    async fn offering(offer: impl Fn(&Ports) + Send + Sync + 'static) -> Self {
         let guest = FakeGuest::default();
         let offered = guest.clone();
         let services = RigServices {
@@ -63,6 +69,7 @@ impl Stage {
                 ports.offer::<dyn Tasks>(Arc::new(offered.clone()));
                 ports.offer::<dyn TaskOutputs>(Arc::new(offered.clone()));
                 ports.offer(WaiterLimit::new(64, 64));
+                offer(ports);
             }),
         };
         Self { rig: Rig::new(NoOptions {}, services).await, guest }

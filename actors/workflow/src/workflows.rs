@@ -4,6 +4,7 @@ mod agents;
 mod deploy;
 mod intent;
 mod judges;
+mod library;
 mod listing;
 mod logs;
 mod run;
@@ -19,7 +20,8 @@ use hivekeep_manifest::{
     workflow::{WorkflowManifest, WorkflowState},
 };
 use hivekeep_manifest_registry::{
-    ManifestLabels, ManifestRegistry, RegisteredManifest, RegistryCaller, manifest_invalid,
+    KeptManifest, ManifestLabels, ManifestRegistry, RegisteredManifest, RegistryCaller,
+    manifest_invalid,
 };
 
 pub(crate) use self::{
@@ -121,10 +123,15 @@ pub(crate) async fn find(
     version: Option<&str>,
 ) -> Answer<(WorkflowId, WorkflowManifest)> {
     let (id, _, kept) = registry.find(caller, id_or_name, version)?;
-    let parse = blocking(move || parse_workflow(&kept.text)).await?;
-    let mut manifest = parse.map_err(|problems| manifest_invalid(&problems))?;
-    manifest.metadata.version.get_or_insert_with(|| FIRST_VERSION.to_owned());
-    Ok((id, manifest))
+    Ok((id, blocking(move || parsed(&kept)).await??))
+}
+
+/// Manifest of a version, with the version that it is.
+fn parsed(kept: &KeptManifest) -> Answer<WorkflowManifest> {
+    let parsed = parse_workflow(&kept.text);
+    let mut manifest = parsed.map_err(|problems| manifest_invalid(&problems))?;
+    manifest.metadata.version = Some(kept.version.to_string());
+    Ok(manifest)
 }
 
 /// Does work that is not quick beside the calls.

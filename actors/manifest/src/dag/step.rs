@@ -28,6 +28,12 @@ pub enum DagSteps {
     Map(BTreeMap<String, DagStep>),
 }
 
+impl Default for DagSteps {
+    fn default() -> Self {
+        Self::List(Vec::new())
+    }
+}
+
 /// Entry of the list of steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]

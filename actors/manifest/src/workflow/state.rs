@@ -33,6 +33,16 @@ macro_rules! states {
         }
 
         impl WorkflowState {
+            /// Kind, as manifests name it.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Self::$kind { .. } => stringify!($kind),)+ }
+            }
+
+            /// Longest stay.
+            pub fn timeout(&self) -> Option<&TimeSpan> {
+                match self { $(Self::$kind { timeout, .. } => timeout.as_ref(),)+ }
+            }
+
             /// Ways out, in the order in which they are tried.
             pub fn transitions(&self) -> &[Transition] {
                 match self { $(Self::$kind { transitions, .. } => transitions,)+ }

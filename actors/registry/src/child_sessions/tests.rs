@@ -7,7 +7,7 @@ use hivekeep_policy::{
     AgentOptions, ApprovalAnswer, Approver, CapabilityOptions, ContextOptions, Options,
     PermissionMode, Remember, RuleEffect, RuleOptions, SessionProfile, ToolPattern,
 };
-use hivekeep_ports::{ChildAnswer, ChildCall, ChildSession, ChildSessions};
+use hivekeep_ports::{ALL_TOOLS, ChildAnswer, ChildCall, ChildSession, ChildSessions};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -98,7 +98,10 @@ async fn a_child_is_its_parents_users_and_has_no_tool_that_its_parent_lacks() {
     let second = children.open(below).await.expect("opens");
     assert_eq!(names(&children, second), ["toy_echo"]);
     assert_eq!(code(call(&children, second, "toy_wait", json!({ "ms": 0 })).await), "denied");
-    for session in [first, second] {
+    let all = ChildSession { parent: first, ..child(&stage, "all", &[ALL_TOOLS]) };
+    let third = children.open(all).await.expect("opens");
+    assert_eq!(names(&children, third), ["toy_echo", "toy_wait", "toy_look"]);
+    for session in [first, second, third] {
         let row = stage.sessions.row(session).expect("a row");
         assert_eq!((row.user, row.door), (Some(USER), Door::Agent));
     }

@@ -16,7 +16,7 @@ mod output;
 mod result;
 
 pub use blackboard::{Blackboard, MAX_BLACKBOARD_BYTES, MAX_BLACKBOARD_KEYS, MachineStart};
-pub use flow::{MachineFailure, MachineNext, MachineScope, MachineView, next};
+pub use flow::{MachineFailure, MachineNext, MachineScope, MachineView, next, takes_response};
 pub use output::{
     CommandOutcome, PanelAnswer, PanelConsensus, StateOutput, StateResult, StateStatus,
 };

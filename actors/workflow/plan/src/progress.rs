@@ -198,6 +198,11 @@ impl<A> RunProgress<A> {
         self.transitions
     }
 
+    /// Node that a machine came to last.
+    pub fn current(&self) -> Option<NodeKey> {
+        self.current.map(|at| self.key(at))
+    }
+
     /// Nodes that wait for a person.
     pub fn waiting(&self) -> impl Iterator<Item = NodeKey> {
         let waits = |at: &NodeIndex| self.nodes[at.at()].phase == NodePhase::Waits;

@@ -21,7 +21,7 @@ use super::{
     command::{CommandRequest, LONGEST_SECS},
     obeyed::not_obeyed,
     outputs::READ_BYTES,
-    records::{RunBegun, RunPlace, RunResolved},
+    records::{RunBegun, RunDag, RunPlace, RunResolved, RunText},
     scope::{context, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
 };
@@ -73,11 +73,13 @@ impl RunRequest {
             trigger: self.trigger,
             place: self.place,
             folder: format!("{}/{}", self.scratch, self.id),
-            dag: Box::new(dag),
-            documents,
-            given: self.given,
+            text: RunText::Dag(Box::new(RunDag {
+                dag: Box::new(dag),
+                documents,
+                given: self.given,
+                body: None,
+            })),
             depth: 0,
-            body: None,
             at: Utc::now(),
         })))
     }
@@ -124,6 +126,9 @@ impl RunSaga {
 
     async fn resolved(&self, state: &RunFold) -> Result<RunResolved, ToolError> {
         let (begun, mut commands) = (&state.begun, 0);
+        if let RunText::Workflow(text) = &begun.text {
+            return self.prepare_machine(state, text).await;
+        }
         if let Some(body) = &begun.body {
             return planned(&begun.dag, body.beginning.clone());
         }

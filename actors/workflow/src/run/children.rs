@@ -9,19 +9,20 @@ use hivekeep_runtime::{
     runs::{RunCaller, Runs},
 };
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     NodeLeft, RunFold, RunRecord, RunSaga, RunTrigger,
     begin::invalid,
     expand::{item_scope, run_outputs},
     place::{PATIENCE, PAUSE},
-    records::{LoopBody, RunBegun, RunChild},
+    records::{LoopBody, RunBegun, RunChild, RunDag, RunText},
     scope::RunScopes,
     state::RunWork,
 };
 
 /// Most runs above a run.
-const MAX_DEPTH: u32 = 10;
+pub(crate) const MAX_DEPTH: u32 = 10;
 /// Daemon itself, which sees all runs.
 const DAEMON: RunCaller = RunCaller { user: User::Nobody, operator: true };
 
@@ -35,28 +36,15 @@ impl RunSaga {
     pub(super) async fn child(&self, key: NodeKey, child: u32) -> Result<(), LogError> {
         let state = self.handle.state();
         let begun = async {
-            let (runs, work) = (self.runs()?, state.work().ok_or_else(ToolError::cancelled)?);
+            let work = state.work().ok_or_else(ToolError::cancelled)?;
             let children = state.children.get(&key.node).cloned().unwrap_or_default();
             let planned = children.get(child as usize);
             let planned = planned.ok_or_else(|| ToolError::internal("a child of no step"))?;
             let first = self.first_record(&state, work, key, child, planned)?;
-            let until = Instant::now() + PATIENCE;
-            while runs.get(DAEMON, &planned.id.to_string()).is_err() {
-                match runs.begin(planned.id, first.clone()).await {
-                    Ok(()) => break,
-                    // A place is waited for until there is one.
-                    Err(error) if error.is(codes::TOO_MANY_RUNS) => {}
-                    Err(error) if error.retryable && Instant::now() < until => {}
-                    Err(error) => return Err(error),
-                }
-                let cancelled = self.cancel_of(&state, key).cancelled();
-                if tokio::time::timeout(PAUSE, cancelled).await.is_ok() {
-                    return Err(ToolError::cancelled());
-                }
-            }
+            self.begin_child(planned.id, &first, self.cancel_of(&state, key)).await?;
             if self.cancel_of(&state, key).is_cancelled() {
                 // The stop of the run may have looked before the child was there.
-                runs.cancel(DAEMON, &planned.id.to_string()).await?;
+                self.runs()?.cancel(DAEMON, &planned.id.to_string()).await?;
             }
             Ok(())
         };
@@ -67,6 +55,32 @@ impl RunSaga {
             let left = NodeLeft { error: Some(Box::new(error)), ..NodeLeft::default() };
             let ended = ProgressRecord::ChildEnded { key, child, succeeded: false, at };
             self.moved(ended, Some(Box::new(left))).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins a run under an id that was recorded before, unless an earlier incarnation did.
+    ///
+    /// # Errors
+    /// Those of [`Runs::begin`] but for want of a place, which is waited for; `cancelled`.
+    pub(crate) async fn begin_child(
+        &self,
+        id: RunId,
+        first: &RunRecord,
+        cancel: &CancellationToken,
+    ) -> Result<(), ToolError> {
+        let (runs, until) = (self.runs()?, Instant::now() + PATIENCE);
+        while runs.get(DAEMON, &id.to_string()).is_err() {
+            match runs.begin(id, first.clone()).await {
+                Ok(()) => break,
+                // A place is waited for until there is one.
+                Err(error) if error.is(codes::TOO_MANY_RUNS) => {}
+                Err(error) if error.retryable && Instant::now() < until => {}
+                Err(error) => return Err(error),
+            }
+            if tokio::time::timeout(PAUSE, cancel.cancelled()).await.is_ok() {
+                return Err(ToolError::cancelled());
+            }
         }
         Ok(())
     }
@@ -84,6 +98,10 @@ impl RunSaga {
             return Err(invalid(format!(
                 "runs are {MAX_DEPTH} deep in one another, as many as may"
             )));
+        }
+        let trigger = RunTrigger::Parent { run: begun.id, key, child };
+        if let RunText::Workflow(_) = &begun.text {
+            return self.subworkflow(begun, planned, trigger);
         }
         let node = work.progress.plan().node(key.node);
         let foreach = node.and_then(|node| node.action.step.foreach.as_ref());
@@ -128,14 +146,16 @@ impl RunSaga {
             user: begun.user,
             session: begun.session,
             name,
-            trigger: RunTrigger::Parent { run: begun.id, key, child },
+            trigger,
             place: begun.place.clone(),
             folder: format!("{}/{}.{}-{child}", begun.folder, key.node.0, key.tries),
-            dag: Box::new(dag),
-            documents: begun.documents.clone(),
-            given: planned.given.clone(),
+            text: RunText::Dag(Box::new(RunDag {
+                dag: Box::new(dag),
+                documents: begun.documents.clone(),
+                given: planned.given.clone(),
+                body,
+            })),
             depth: begun.depth + 1,
-            body,
             at: Utc::now(),
         })))
     }
@@ -144,7 +164,7 @@ impl RunSaga {
     ///
     /// # Errors
     /// The first child that could not be told.
-    pub(super) async fn stop_children(
+    pub(crate) async fn stop_children(
         &self,
         state: &RunFold,
         key: NodeKey,
@@ -166,7 +186,13 @@ impl RunSaga {
         let succeeded =
             matches!(state.outcome(), Some(RunOutcome::Succeeded | RunOutcome::PartlySucceeded));
         let mut left = NodeLeft::default();
-        let outputs = state.work().map(|work| run_outputs(state, work)).transpose();
+        let outputs = match &state.machine {
+            Some(machine) => {
+                left.error = machine.error().map(Box::new);
+                Ok(machine.result())
+            }
+            None => state.work().map(|work| run_outputs(state, work)).transpose(),
+        };
         let succeeded = match outputs {
             Ok(outputs) => {
                 left.published = outputs;

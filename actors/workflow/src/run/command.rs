@@ -14,32 +14,32 @@ use super::{
 };
 
 /// Longest time of a command that names no limit.
-pub(super) const LONGEST_SECS: u64 = 24 * 60 * 60;
+pub(crate) const LONGEST_SECS: u64 = 24 * 60 * 60;
 /// Time limit of the result of a command that is stopped.
 const STOPPING: Duration = Duration::from_secs(60);
 /// Bytes of an output that are read at a time.
 const WINDOW: u32 = 256 * 1024;
 
 /// Command with its surroundings.
-pub(super) struct CommandRequest {
+pub(crate) struct CommandRequest {
     /// Name of its task behind the run's id.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Script for `/bin/sh`.
-    pub(super) script: String,
-    pub(super) env: BTreeMap<String, String>,
-    pub(super) timeout_secs: u64,
+    pub(crate) script: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) timeout_secs: u64,
 }
 
 /// Command that has ended, and where it ran.
-pub(super) struct RanTask {
-    pub(super) task_id: String,
-    pub(super) result: TaskResult,
-    pub(super) workspace: RunWorkspace,
+pub(crate) struct RanTask {
+    pub(crate) task_id: String,
+    pub(crate) result: TaskResult,
+    pub(crate) workspace: RunWorkspace,
 }
 
 impl RanTask {
     /// Exit status as a shell has it; none of a command that did not come to its end.
-    pub(super) fn exit_code(&self) -> Option<i32> {
+    pub(crate) fn exit_code(&self) -> Option<i32> {
         match self.result.outcome {
             TaskOutcome::Exited { exit_code } => Some(exit_code),
             TaskOutcome::Signalled { signal } => Some(128 + signal),
@@ -54,13 +54,28 @@ impl RunSaga {
     ///
     /// # Errors
     /// When there is no workspace, or it does not answer for long.
-    pub(super) async fn command(
+    pub(crate) async fn command(
         &self,
         state: &RunFold,
         request: CommandRequest,
         cancel: &CancellationToken,
     ) -> Result<RanTask, ToolError> {
-        let mut workspace = self.workspace(state, cancel).await?;
+        let workspace = self.workspace(state, cancel).await?;
+        let place = state.begun.place.name();
+        self.command_in(state, (place, workspace), request, cancel).await
+    }
+
+    /// Runs a command as [`Self::command`] does, in the workspace of another place.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn command_in(
+        &self,
+        state: &RunFold,
+        (place, mut workspace): (&str, RunWorkspace),
+        request: CommandRequest,
+        cancel: &CancellationToken,
+    ) -> Result<RanTask, ToolError> {
         let task_id = format!("{}/{}", state.begun.id, request.name);
         let message = state.begun.id.to_string();
         let assignment = TaskAssignment {
@@ -116,7 +131,7 @@ impl RunSaga {
                         return Err(error);
                     }
                     tokio::time::sleep(PAUSE).await;
-                    workspace = self.ready(state, cancel).await?;
+                    workspace = self.ready(state, place, cancel).await?;
                 }
             }
         }
@@ -124,7 +139,7 @@ impl RunSaga {
 
     /// Lets the guest forget the commands whose tasks have this name, or one that goes on with `.` or `-` behind it. Legal
     /// once what they came to is on the disk: until then a daemon that died finds their results in the guest.
-    pub(super) async fn forget(&self, state: &RunFold, name: &str) {
+    pub(crate) async fn forget(&self, state: &RunFold, name: &str) {
         let name = format!("{}/{name}", state.begun.id);
         let is_meant = |id: &String| {
             let rest = id.strip_prefix(&name);
@@ -149,7 +164,7 @@ impl RunSaga {
     ///
     /// # Errors
     /// When the workspace does not answer.
-    pub(super) async fn output_of(
+    pub(crate) async fn output_of(
         &self,
         ran: &RanTask,
         of_stdout: bool,

@@ -4,10 +4,13 @@ use hivekeep_plan::progress::ProgressRecord;
 use hivekeep_runtime::runs::RunEvent;
 use serde_json::{Value, json};
 
-use super::records::{NodeLeft, RunRecord};
+use super::records::{NodeLeft, RunRecord, RunText};
 
 pub(super) fn of(record: &RunRecord) -> RunEvent {
     let (event_type, payload) = match record {
+        RunRecord::Begun(begun) if matches!(begun.text, RunText::Workflow(_)) => {
+            ("workflow_execution_started", json!({ "name": begun.name, "trigger": begun.trigger }))
+        }
         RunRecord::Begun(begun) => (
             "run_begun",
             json!({ "name": begun.name, "trigger": begun.trigger, "params": begun.given }),
@@ -22,12 +25,22 @@ pub(super) fn of(record: &RunRecord) -> RunEvent {
             ("workspace_used", json!({ "workspace_id": workspace.workspace }))
         }
         RunRecord::Moved { progress, left } => moved(progress, left.as_deref()),
+        RunRecord::Signalled { response, .. } => {
+            ("signal_received", json!({ "response": response }))
+        }
+        RunRecord::Contained { state, step, workspace, .. } => (
+            "container_run_started",
+            json!({ "state_name": state, "step": step, "workspace_id": workspace }),
+        ),
         RunRecord::Closed { error, .. } => ("session_closed", json!({ "error": error })),
     };
     RunEvent { event_type, payload }
 }
 
 fn moved(progress: &ProgressRecord, left: Option<&NodeLeft>) -> (&'static str, Value) {
+    if let Some(machine) = left.and_then(|left| left.machine.as_deref()) {
+        return machine.event();
+    }
     match progress {
         ProgressRecord::Gated { conditions, .. } => {
             let error = left.and_then(|left| left.error.as_deref());

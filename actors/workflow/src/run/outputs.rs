@@ -227,7 +227,7 @@ fn log_of(text: &str) -> TaskCapture {
     TaskCapture { stdout, ..TaskCapture::default() }
 }
 
-pub(super) fn failed(what: String) -> ToolError {
+pub(crate) fn failed(what: String) -> ToolError {
     ToolError::new(Layer::Actor, codes::STEP_FAILED, what)
         .next("read the step's logs, and retry the run from the step")
 }

@@ -4,19 +4,22 @@ use std::time::Duration;
 
 use chrono::Utc;
 use hivekeep_kernel::{CallCx, SessionId, ToolError};
-use hivekeep_ports::{ChildSession, SESSION_PLACE};
+use hivekeep_ports::{ALL_TOOLS, ChildSession};
 use hivekeep_runtime::log::LogError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace, action, records::RunBegun};
+use super::{
+    RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace, action,
+    records::{RunBegun, RunText},
+};
 
 /// Longest making of a workspace, with the download of its image.
-const MAKING: Duration = Duration::from_secs(300);
+pub(crate) const MAKING: Duration = Duration::from_secs(300);
 /// Time for which one that does not answer is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between two looks at it.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 impl RunSaga {
     /// Opens the session that the run's calls are made in, below the one that asked for it. One that was opened before
@@ -29,7 +32,11 @@ impl RunSaga {
             name: session_name(begun, state.attempt),
             agent: None,
             context: None,
-            tools: action::tools(&begun.dag).collect(),
+            tools: match &begun.text {
+                RunText::Dag(text) => action::tools(&text.dag).collect(),
+                // Agents of its states have those that they name.
+                RunText::Workflow(_) => [ALL_TOOLS.to_owned()].into(),
+            },
         };
         let until = Instant::now() + PATIENCE;
         loop {
@@ -55,7 +62,8 @@ impl RunSaga {
         cancel: &CancellationToken,
     ) -> Result<RunWorkspace, ToolError> {
         let made = self.workspace.get_or_try_init(async || {
-            let found = self.ready(state, cancel).await?;
+            let place = state.begun.place.name();
+            let found = self.ready(state, place, cancel).await?;
             if state.workspace.as_deref() != Some(&found) {
                 let placed = RunRecord::Placed { workspace: found.clone(), at: Utc::now() };
                 self.handle.record(placed).await?;
@@ -65,16 +73,16 @@ impl RunSaga {
         made.await.cloned()
     }
 
-    /// Has the workspace running, again if it was stopped meanwhile.
-    pub(super) async fn ready(
+    /// Has the workspace of a place running, again if it was stopped meanwhile.
+    pub(crate) async fn ready(
         &self,
         state: &RunFold,
+        place: &str,
         cancel: &CancellationToken,
     ) -> Result<RunWorkspace, ToolError> {
-        let session = Self::place_session(state)?;
-        let place = match &state.begun.place {
-            RunPlace::Own => SESSION_PLACE,
-            RunPlace::Folder(place) | RunPlace::Workspace(place) => place,
+        let session = match place == state.begun.place.name() {
+            true => Self::place_session(state)?,
+            false => Self::session(state)?,
         };
         let until = Instant::now() + PATIENCE;
         loop {
@@ -102,7 +110,7 @@ impl RunSaga {
     }
 
     /// Session of the run. Legal once it is opened.
-    pub(super) fn session(state: &RunFold) -> Result<SessionId, ToolError> {
+    pub(crate) fn session(state: &RunFold) -> Result<SessionId, ToolError> {
         state.session.ok_or_else(|| ToolError::internal("a run works before its session is open"))
     }
 }

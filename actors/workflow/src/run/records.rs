@@ -1,6 +1,10 @@
 //! Records of a run, in the order of its life; [`RunFold`](super::state::RunFold) is what they add up to.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    sync::{Arc, LazyLock},
+};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{RunId, SessionId, ToolError, User, WorkspaceId};
@@ -11,9 +15,12 @@ use hivekeep_plan::{
     progress::{NodeKey, ProgressRecord},
     resolve::{ItemScope, NamedTexts, RunBeginning, StepValues},
 };
+use hivekeep_ports::SESSION_PLACE;
 use hivekeep_ports::TaskCapture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::machine::{MachineRecord, RunWorkflow};
 
 /// Reason of a run's beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +49,16 @@ pub enum RunPlace {
     Folder(String),
     /// Workspace of the session that asked for the run.
     Workspace(String),
+}
+
+impl RunPlace {
+    /// Name, as tools take it.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Own => SESSION_PLACE,
+            Self::Folder(place) | Self::Workspace(place) => place,
+        }
+    }
 }
 
 /// Part of a run that the body of a loop in it sees.
@@ -77,12 +94,30 @@ pub(crate) struct RunBegun {
     pub(crate) user: User,
     /// Session that asked for it.
     pub(crate) session: SessionId,
-    /// Name of the DAG.
+    /// Name of the DAG or of the workflow.
     pub(crate) name: String,
     pub(crate) trigger: RunTrigger,
     pub(crate) place: RunPlace,
     /// Folder of the guest for what its steps leave beside their results.
     pub(crate) folder: String,
+    pub(crate) text: RunText,
+    /// Number of runs above it.
+    #[serde(default)]
+    pub(crate) depth: u32,
+    pub(crate) at: DateTime<Utc>,
+}
+
+/// Text of a run, with what its caller gave for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunText {
+    Dag(Box<RunDag>),
+    Workflow(Box<RunWorkflow>),
+}
+
+/// DAG of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunDag {
     /// DAG as its text has it.
     pub(crate) dag: Box<DagManifest>,
     /// Further documents of its text, which steps call by their names.
@@ -90,12 +125,21 @@ pub(crate) struct RunBegun {
     pub(crate) documents: BTreeMap<String, DagManifest>,
     /// Parameters as the caller gave them.
     pub(crate) given: Value,
-    /// Number of runs above it.
-    #[serde(default)]
-    pub(crate) depth: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) body: Option<Box<LoopBody>>,
-    pub(crate) at: DateTime<Utc>,
+}
+
+/// DAG of the run; of a workflow, whose states are no steps, an empty one.
+impl Deref for RunBegun {
+    type Target = RunDag;
+
+    fn deref(&self) -> &RunDag {
+        static NONE: LazyLock<RunDag> = LazyLock::new(RunDag::default);
+        match &self.text {
+            RunText::Dag(text) => text,
+            RunText::Workflow(_) => &NONE,
+        }
+    }
 }
 
 /// Values that all texts of a run read, and its plan.
@@ -150,6 +194,15 @@ pub(crate) struct NodeLeft {
     pub(crate) chosen: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<Box<ToolError>>,
+    /// State of a workflow, of a run of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) machine: Option<Box<MachineRecord>>,
+}
+
+impl NodeLeft {
+    pub(crate) fn of_machine(machine: MachineRecord) -> Self {
+        Self { machine: Some(Box::new(machine)), ..Self::default() }
+    }
 }
 
 /// Record of a run.
@@ -176,6 +229,10 @@ pub(crate) enum RunRecord {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         left: Option<Box<NodeLeft>>,
     },
+    /// An answer of a person waits for the state that takes it.
+    Signalled { response: String, at: DateTime<Utc> },
+    /// A container of a state has its workspace, and is about to run.
+    Contained { state: String, step: String, workspace: WorkspaceId, at: DateTime<Utc> },
     /// Its session is closed, or could not be.
     Closed {
         at: DateTime<Utc>,
@@ -190,6 +247,11 @@ impl RunRecord {
         Self::Moved { progress, left: None }
     }
 
+    /// Progress of a machine.
+    pub(crate) fn machine(progress: ProgressRecord, machine: MachineRecord) -> Self {
+        Self::Moved { progress, left: Some(Box::new(NodeLeft::of_machine(machine))) }
+    }
+
     /// Time of the record.
     pub(crate) fn at(&self) -> DateTime<Utc> {
         match self {
@@ -198,6 +260,8 @@ impl RunRecord {
             | Self::Resolved { at, .. }
             | Self::Refused { at, .. }
             | Self::Placed { at, .. }
+            | Self::Signalled { at, .. }
+            | Self::Contained { at, .. }
             | Self::Closed { at, .. } => *at,
             Self::Moved { progress, .. } => progress.at(),
         }

@@ -7,7 +7,7 @@ use hivekeep_plan::lower::StepLines;
 use serde_json::Value;
 
 /// Exit status of a step whose folders or shell cannot be used.
-pub(super) const NOT_STARTED: i32 = 125;
+pub(crate) const NOT_STARTED: i32 = 125;
 /// Shells that stop at a line that fails when they are given `-e`.
 const UNIX_SHELLS: [&str; 6] = ["sh", "bash", "zsh", "ksh", "ash", "dash"];
 
@@ -155,6 +155,6 @@ fn interpreter(script: &str) -> Option<Vec<String>> {
 }
 
 /// Word that a shell reads as this text.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

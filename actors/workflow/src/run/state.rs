@@ -18,9 +18,11 @@ use hivekeep_runtime::{
 
 use super::{
     RunStep, events,
-    records::{NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunTrigger, RunWorkspace},
+    records::{
+        NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunTrigger, RunWorkspace,
+    },
 };
-use crate::codes;
+use crate::{codes, machine::MachineState};
 
 /// A run. Cheap to clone but for its nodes.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +37,8 @@ pub(crate) struct RunFold {
     pub(crate) children: BTreeMap<NodeIndex, Arc<Vec<RunChild>>>,
     /// Values and errors of children, by their node and place.
     pub(crate) results: BTreeMap<(NodeIndex, u32), Arc<NodeLeft>>,
+    /// State machine, of a run of a workflow.
+    pub(crate) machine: Option<Arc<MachineState>>,
     pub(crate) last_at: DateTime<Utc>,
     /// Times that it was retried.
     pub(crate) attempt: u32,
@@ -124,9 +128,13 @@ impl RunFold {
             RunStage::Refused(_) => return None,
         };
         work.progress.apply(&progress).ok()?;
+        if let (RunText::Workflow(text), Some(machine)) = (&self.begun.text, &mut self.machine) {
+            let record = left.as_deref().and_then(|left| left.machine.as_deref());
+            Arc::make_mut(machine).moved(text, &progress, record);
+        }
         match &progress {
             ProgressRecord::Ended { key, .. } => {
-                if let Some(mut left) = left {
+                if let Some(mut left) = left.filter(|left| left.machine.is_none()) {
                     left.logs = None;
                     self.left.insert(key.node, Arc::from(left));
                 }
@@ -169,7 +177,15 @@ impl Sourced for RunFold {
 
     fn begin(record: RunRecord) -> Result<Self, RunRecord> {
         let RunRecord::Begun(begun) = record else { return Err(record) };
+        let machine = match &begun.text {
+            RunText::Dag(_) => None,
+            RunText::Workflow(text) => match MachineState::begin(text, &begun) {
+                Ok(machine) => Some(Arc::new(machine)),
+                Err(_) => return Err(RunRecord::Begun(begun)),
+            },
+        };
         Ok(Self {
+            machine,
             last_at: begun.at,
             begun: Arc::from(begun),
             session: None,
@@ -202,6 +218,10 @@ impl Sourced for RunFold {
                 self.stage = RunStage::Refused(Arc::from(error));
             }
             RunRecord::Placed { workspace, .. } => self.workspace = Some(Arc::new(workspace)),
+            note @ (RunRecord::Signalled { .. } | RunRecord::Contained { .. }) => {
+                let Some(machine) = &mut self.machine else { return Err(note) };
+                Arc::make_mut(machine).noted(note);
+            }
             RunRecord::Moved { progress, left } => {
                 let refused = RunRecord::Moved { progress: progress.clone(), left: left.clone() };
                 self.moved(progress, left).ok_or(refused)?;
@@ -262,7 +282,10 @@ impl RunState for RunFold {
     }
 
     fn group(&self) -> String {
-        self.begun.name.clone()
+        match &self.begun.text {
+            RunText::Dag(_) => self.begun.name.clone(),
+            RunText::Workflow(text) => text.workflow_id.to_string(),
+        }
     }
 
     fn began_at(&self) -> DateTime<Utc> {
@@ -274,11 +297,15 @@ impl RunState for RunFold {
     }
 
     fn wakes_at(&self) -> Option<DateTime<Utc>> {
-        self.work().and_then(|work| work.progress.wakes_at())
+        let plan = self.work().and_then(|work| work.progress.wakes_at());
+        plan.into_iter().chain(self.machine_wakes_at()).min()
     }
 
     fn woken(&self, now: DateTime<Utc>) -> Option<RunRecord> {
         self.wakes_at().filter(|at| *at <= now)?;
+        if self.machine_wakes_at().is_some_and(|at| at <= now) {
+            return self.machine_woken(now);
+        }
         Some(RunRecord::moved(ProgressRecord::Woken { at: now }))
     }
 
@@ -299,5 +326,8 @@ impl RunState for RunFold {
         self.left.clear();
         self.children.clear();
         self.results.clear();
+        if let Some(machine) = &mut self.machine {
+            Arc::make_mut(machine).rest();
+        }
     }
 }

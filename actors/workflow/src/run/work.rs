@@ -18,7 +18,7 @@ use super::{
     conditions::{ConditionPlace, matches},
     expand,
     outputs::{StepOutput, Succeeded, failed},
-    records::RunChild,
+    records::{RunChild, RunText},
     scope::{RunScopes, too_long, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
     state::RunWork,
@@ -86,7 +86,8 @@ impl RunSaga {
         let Some(work) = state.work() else { return Ok(()) };
         let entered = work.progress.node(key.node).is_some_and(|node| node.tries == key.tries);
         if !entered {
-            self.moved(ProgressRecord::Entered { key, at: Utc::now() }, None).await?;
+            let left = state.entering(key).map(Box::new);
+            self.moved(ProgressRecord::Entered { key, at: Utc::now() }, left).await?;
             fault_point!("run.entered");
         }
         let state = self.handle.state();
@@ -96,6 +97,9 @@ impl RunSaga {
         };
         if !work.progress.node(key.node).is_some_and(is_entered) {
             return Ok(());
+        }
+        if let RunText::Workflow(text) = &state.begun.text {
+            return self.work_state(&state, text, key).await;
         }
         let NodeEnd { end, left } = match self.attempt(&state, work, key, entered).await {
             Ok(AttemptEnd::Ended(ended)) => *ended,

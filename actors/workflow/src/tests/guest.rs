@@ -91,7 +91,11 @@ impl FakeGuest {
         lock(&world.started).push(task.task_id.clone());
         tokio::spawn(async move {
             let mut command = Command::new("/bin/sh");
-            command.arg("-c").arg(&task.command).env_clear().envs(&task.env);
+            // No user of this host is become.
+            let script = task.command.replace("/proc/1/exe as ", "/usr/bin/env AS_USER=");
+            let place = world.folder.path().join("place").display().to_string();
+            let script = script.replace("/workspace", &place);
+            command.arg("-c").arg(script).env_clear().envs(&task.env);
             command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
             command.current_dir(task.workdir.as_deref().unwrap_or("/"));
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -243,6 +247,10 @@ impl Tools for FakeGuest {
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
+        if ["workspace_create", "workspace_destroy", "aegis.volume.create"].contains(&tool) {
+            lock(&self.0.called).push((tool.to_owned(), args));
+            return Ok(json!({}));
+        }
         let path = args["path"].as_str().expect("a path");
         let path = match tool {
             "file_read" => PathBuf::from(path),

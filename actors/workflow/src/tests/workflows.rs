@@ -1,6 +1,7 @@
 //! The tools of workflows over a real journal, for two users and an operator.
 
 mod family;
+mod runs;
 
 use serde_json::{Value, json};
 

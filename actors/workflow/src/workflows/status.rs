@@ -238,8 +238,7 @@ impl WorkflowService {
         let WorkflowExecutionList { limit, offset, workflow_id, tenant_id } = input;
         check_tenant(tenant_id.as_deref())?;
         let of = workflow_id.map(|asked| self.workflow_id(&cx, &asked)).transpose()?;
-        let (runs, total) =
-            self.runs.machines(self.run_caller(&cx), of.as_deref(), limit, offset).await?;
+        let (runs, total) = self.runs.machines(self.run_caller(&cx), of.as_deref(), limit, offset);
         let executions = runs.iter().map(|(id, run)| WorkflowRunState::new(*id, run)).collect();
         Ok(WorkflowExecutions { executions, total, limit, offset })
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use hivekeep_manifest::{
     common::{JsonObject, Labels},
-    workflow::WorkflowSpec,
+    workflow::{TransitionCondition, WorkflowSpec, WorkflowState},
 };
 use hivekeep_runtime::template::{self, TemplateHelpers, TemplateValue, TextTemplate};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -55,7 +55,7 @@ pub enum MachineNext {
 }
 
 /// Kind of a failure of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineFailure {
     /// No condition holds.
@@ -130,6 +130,18 @@ pub fn next(view: &MachineView<'_>, output: &StateOutput) -> MachineNext {
             failed(MachineFailure::TemplateFailed, message)
         }
     }
+}
+
+/// Whether an answer leads somewhere from a state that waits for a person.
+pub fn takes_response(spec: &WorkflowSpec, state: &WorkflowState, response: &str) -> bool {
+    let output = StateOutput::human(response, false);
+    let leads = |transition| condition::holds(transition, &output, spec, &[]).unwrap_or_default();
+    let mut ways = state.transitions().iter();
+    let is_human = matches!(state, WorkflowState::Human { .. });
+    // An expression is not judged before its state has ended.
+    is_human
+        && (state.transitions().is_empty()
+            || ways.any(|way| way.condition == TransitionCondition::Custom || leads(way)))
 }
 
 impl<'m> MachineView<'m> {

@@ -86,6 +86,8 @@ pub enum StateResult {
         /// Its final output.
         output: Option<Value>,
     },
+    /// Nothing: the state could not do its work.
+    Nothing,
     /// Keys of the blackboard that the state set.
     Update {
         /// Values by key.
@@ -215,6 +217,18 @@ impl StateOutput {
         Self { status, error, result: StateResult::Panel { consensus, agents } }
     }
 
+    /// Output of a state that could not do its work.
+    pub fn nothing(error: impl Into<String>) -> Self {
+        let result = StateResult::Nothing;
+        Self { status: StateStatus::Failed, error: Some(error.into()), result }
+    }
+
+    /// Answer of a person, or the default in its place when the time was over.
+    pub fn human(response: &str, timed_out: bool) -> Self {
+        let result = StateResult::Human { response: response.to_owned(), timed_out };
+        Self { status: StateStatus::Succeeded, error: None, result }
+    }
+
     /// The output with a reason why it is a failure.
     pub fn failed(self, error: impl Into<String>) -> Self {
         Self { status: StateStatus::Failed, error: Some(error.into()), ..self }
@@ -300,6 +314,7 @@ impl StateOutput {
             StateResult::Subworkflow { execution_id, output } => {
                 json!({ "output": output, "execution_id": execution_id })
             }
+            StateResult::Nothing => json!({ "output": null }),
             StateResult::Update { values } => json!({ "output": values }),
         };
         value["status"] = json!(self.status);

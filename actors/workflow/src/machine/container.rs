@@ -1,0 +1,242 @@
+//! Containers of a state: workspaces of their images over the volumes of the run, and a task in each. A task runs once
+//! for its name; a workspace that was used and is gone is not made again.
+
+use chrono::Utc;
+use futures::future::join_all;
+use hivekeep_kernel::{ToolError, codes};
+use hivekeep_manifest::{
+    common::{ByteSize, TimeSpan},
+    workflow::{ContainerStep, ContainerUser, WorkflowState},
+};
+use hivekeep_plan::machine::{CommandOutcome, StateOutput};
+use hivekeep_runtime::OnBehalfOf;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    system::{STREAM_BYTES, in_folder},
+    visit::StateVisit,
+};
+use crate::run::{
+    CommandRequest, LONGEST_SECS, MAKING, NOT_STARTED, RunRecord, RunSaga, RunWorkspace, quoted,
+    try_name,
+};
+
+/// Name of the volume that the states of a run share.
+pub(super) const WORKSPACE: &str = "workspace";
+/// Variable with the input of the run as JSON, unless the manifest has one of the name.
+const INPUTS: &str = "INTENT_INPUTS";
+/// Seconds that a container's workspace is kept behind its longest run, should nobody remove it.
+const KEPT_SECS: u64 = 60 * 60;
+/// Longest life that a workspace may be given.
+const LONGEST_LIFE_SECS: u64 = 366 * 24 * 60 * 60;
+/// Program of the guest, which is the first of its processes: its role `as` becomes a user.
+const GUEST: &str = "/proc/1/exe";
+/// Bytes of all streams of a state.
+const STATE_BYTES: usize = 6 * STREAM_BYTES;
+
+/// Fields of a state with one container that the containers of others do not have.
+const OF_STATE: [&str; 5] =
+    ["kind", "transitions", "timeout", "max_state_visits", "output_handler"];
+
+/// Containers of a state, in their order.
+pub(super) fn containers(state: &WorkflowState) -> Vec<ContainerStep> {
+    let one = |mut state: Value| {
+        state.as_object_mut()?.retain(|key, _| !OF_STATE.contains(&key.as_str()));
+        serde_json::from_value(state).ok()
+    };
+    match state {
+        WorkflowState::ParallelContainerRun { steps, .. } => steps.clone(),
+        WorkflowState::ContainerRun { .. } => {
+            serde_json::to_value(state).ok().and_then(one).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl RunSaga {
+    pub(super) async fn containers(
+        &self,
+        at: &StateVisit<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<StateOutput, ToolError> {
+        let steps = containers(at.state);
+        let most = STREAM_BYTES.min(STATE_BYTES / (2 * steps.len().max(1)));
+        let ends = steps
+            .iter()
+            .enumerate()
+            .map(async |(place, step)| self.container(at, (place, step), most, cancel).await);
+        let mut ends = join_all(ends).await;
+        if let WorkflowState::ParallelContainerRun { completion, .. } = at.state {
+            let mut outcomes = std::collections::BTreeMap::new();
+            for (step, end) in steps.into_iter().zip(ends) {
+                let outcome = match end {
+                    Ok((outcome, _)) => outcome,
+                    Err(error) if cancel.is_cancelled() => return Err(error),
+                    Err(error) => CommandOutcome { stderr: error.message, ..not_run() },
+                };
+                outcomes.insert(step.name, outcome);
+            }
+            return Ok(StateOutput::containers(*completion, outcomes));
+        }
+        let one = ends.pop().unwrap_or_else(|| Err(ToolError::internal("a state without steps")));
+        let (outcome, error) = one?;
+        let output = StateOutput::command(outcome);
+        Ok(error.map_or(output.clone(), |error| output.failed(error)))
+    }
+
+    /// Runs one container up to the end of its last attempt.
+    async fn container(
+        &self,
+        at: &StateVisit<'_>,
+        (place, step): (usize, &ContainerStep),
+        most: usize,
+        cancel: &CancellationToken,
+    ) -> Result<(CommandOutcome, Option<String>), ToolError> {
+        let words: Vec<String> = step
+            .command
+            .iter()
+            .map(|word| at.rendered("command", word))
+            .collect::<Result<_, _>>()?;
+        let workdir = step.workdir.as_ref().map(|folder| at.rendered("workdir", folder));
+        let mut env = at.environment(step.env.as_ref())?;
+        env.entry(INPUTS.to_owned()).or_insert_with(|| at.text.input.to_string());
+        let script = in_folder(workdir.transpose()?.as_deref(), &command_line(step, &words));
+        let timeout_secs = timeout_secs(step);
+        let name = at.container_name(place);
+        let workspace = self.container_workspace(at, (&name, step), cancel).await?;
+        for attempt in 1.. {
+            let request = CommandRequest {
+                name: format!("{}.{place}-{attempt}", try_name(at.key)),
+                script: script.clone(),
+                env: env.clone(),
+                timeout_secs,
+            };
+            let ran = self.command_in(at.run, (&name, workspace.clone()), request, cancel).await?;
+            let (outcome, error) = self.command_outcome(&ran, attempt, most).await?;
+            let Some(pause) = outcome.retry_after(step.retry.as_ref()) else {
+                return Ok((outcome, error));
+            };
+            if tokio::time::timeout(pause, cancel.cancelled()).await.is_ok() {
+                break;
+            }
+        }
+        Err(ToolError::cancelled())
+    }
+
+    /// Workspace of a container. One that was made before a crash is found by its name.
+    async fn container_workspace(
+        &self,
+        at: &StateVisit<'_>,
+        (name, step): (&str, &ContainerStep),
+        cancel: &CancellationToken,
+    ) -> Result<RunWorkspace, ToolError> {
+        if at.machine.containers.contains_key(&step.name) {
+            return self.ready(at.run, name, cancel).await;
+        }
+        let request = at.workspace_request(name, step)?;
+        let caller = OnBehalfOf {
+            cancel: cancel.clone(),
+            ..OnBehalfOf::own(Self::session(at.run)?, MAKING)
+        };
+        let (tools, id) = (&self.shared.tools, at.run.begun.id);
+        let made: Result<IgnoredAny, _> =
+            tools.call(id, &caller, "workspace_create", request).await;
+        if let Err(error) = made
+            && !error.is(codes::NAME_TAKEN)
+        {
+            return Err(error);
+        }
+        let workspace = self.ready(at.run, name, cancel).await?;
+        self.handle
+            .record(RunRecord::Contained {
+                state: at.name.clone(),
+                step: step.name.clone(),
+                workspace: workspace.workspace,
+                at: Utc::now(),
+            })
+            .await?;
+        Ok(workspace)
+    }
+
+    /// Removes the workspaces of a state's containers, as far as it can: those that stay end by themselves.
+    pub(super) async fn remove_containers(&self, at: &StateVisit<'_>) {
+        let Ok(session) = Self::session(at.run) else { return };
+        let caller = OnBehalfOf::own(session, MAKING);
+        for place in 0..containers(at.state).len() {
+            let name = at.container_name(place);
+            if let Err(error) = self.shared.tools.remove(at.run.begun.id, &caller, &name).await {
+                tracing::warn!(run = %at.run.begun.id, name, %error, "its container is not removed");
+            }
+        }
+    }
+}
+
+impl StateVisit<'_> {
+    /// Name of the workspace of a container by its place in the state: as long as names may be.
+    fn container_name(&self, place: usize) -> String {
+        let run = self.run.begun.id.uuid().simple();
+        format!("run-{run}-{}-{}-{place}", self.key.node.0, self.key.tries)
+    }
+
+    fn workspace_request(&self, name: &str, step: &ContainerStep) -> Result<Value, ToolError> {
+        let run = self.run.begun.id;
+        let mounts = step.volumes.iter().flatten().filter_map(|it| {
+            let volume = self.text.volume(run, &it.name)?;
+            let read_only = it.read_only.unwrap_or_default();
+            Some(json!({ "volume": volume, "path": it.mount_path, "read_only": read_only }))
+        });
+        let mut request = json!({
+            "name": name,
+            "base_image": self.rendered("image", &step.image)?,
+            "volumes": mounts.collect::<Vec<_>>(),
+            "lifetime_secs": timeout_secs(step).saturating_add(KEPT_SECS).min(LONGEST_LIFE_SECS),
+            "at_end": "destroy",
+        });
+        if step.network_mode.as_deref() == Some("none") {
+            request["isolation"] = json!("sandbox");
+            request["allow_internet"] = json!(false);
+        }
+        let resources = step.resources.clone().unwrap_or_default();
+        let size = |size: Option<&ByteSize>, unit: u64| {
+            size.and_then(ByteSize::bytes).map(|bytes| bytes.div_ceil(unit).max(1))
+        };
+        for (field, value) in [
+            ("vcpus", resources.cpu.map(|thousandths| thousandths.div_ceil(1_000).max(1))),
+            ("memory_mb", size(resources.memory.as_ref(), 1 << 20)),
+            ("disk_gb", size(resources.disk.as_ref(), 1 << 30)),
+        ] {
+            if let Some(value) = value {
+                request[field] = json!(value);
+            }
+        }
+        Ok(request)
+    }
+}
+
+fn timeout_secs(step: &ContainerStep) -> u64 {
+    let limit = step.resources.as_ref().and_then(|it| it.timeout.as_ref());
+    let limit = limit.and_then(TimeSpan::duration).map_or(LONGEST_SECS, |it| it.as_secs());
+    limit.clamp(1, LONGEST_SECS)
+}
+
+/// Line of a shell that runs a container's program, or its words as a line where it wants a shell.
+fn command_line(step: &ContainerStep, words: &[String]) -> String {
+    let program = match step.shell.unwrap_or_default() {
+        true => format!("/bin/sh -c {}", quoted(&words.join(" "))),
+        false => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    };
+    match step.run_as_user.as_deref() {
+        None => format!("exec {program}"),
+        Some(ContainerUser::Id(id)) => format!("exec {GUEST} as {id}:{id} {program}"),
+        Some(ContainerUser::Ids(ids)) => format!("exec {GUEST} as {} {program}", quoted(ids)),
+    }
+}
+
+/// Outcome of a command that was not run.
+pub(super) fn not_run() -> CommandOutcome {
+    let (stdout, stderr) = (String::new(), String::new());
+    let exit_code = NOT_STARTED.into();
+    CommandOutcome { exit_code, stdout, stderr, duration_ms: 0, attempts: 0 }
+}

@@ -1,0 +1,205 @@
+//! State machine of a run, as its records add up to it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use hivekeep_kernel::{ExecutionId, Layer, RunId, ToolError, WorkspaceId};
+use hivekeep_manifest::{common::TimeSpan, workflow::WorkflowState};
+use hivekeep_plan::{
+    machine::{Blackboard, MachineFailure, StateOutput, StateResult},
+    progress::{NodeKey, NodePhase, ProgressRecord, RetryFrom},
+};
+use serde_json::Value;
+
+use super::{begin::RunWorkflow, records::MachineRecord};
+use crate::{
+    codes::{NO_TRANSITION, WORKFLOW_FAILED},
+    run::{NodeLeft, RunBegun, RunFold, RunRecord, RunText},
+};
+
+/// Time for which a person is waited for whose state names none.
+const ASKING: Duration = Duration::from_secs(60 * 60);
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MachineState {
+    id: RunId,
+    /// Blackboard; none of a run that is over and is not shown.
+    pub(super) blackboard: Option<Arc<Blackboard>>,
+    /// Feedback of the transition that led to the state.
+    pub(super) feedback: Option<String>,
+    /// Last state that was entered.
+    pub(super) state: Option<String>,
+    /// Executions of the state's agents, in the order in which it names them.
+    pub(super) executions: Vec<ExecutionId>,
+    /// Run of the workflow that the state runs.
+    pub(super) child: Option<RunId>,
+    /// Time of the end by force of the state.
+    pub(super) ends_at: Option<DateTime<Utc>>,
+    /// Workspaces of the state's containers, by the names of their steps.
+    pub(super) containers: BTreeMap<String, WorkspaceId>,
+    /// Output of a state that has ended and is not left.
+    pub(super) output: Option<Arc<StateOutput>>,
+    /// Reason why the blackboard did not take that output.
+    pub(super) refused: Option<String>,
+    /// Answers that came before a state that takes them.
+    pub(super) signals: Vec<String>,
+    pub(super) final_output: Option<Value>,
+    failure: Option<(MachineFailure, String)>,
+    pub(super) moved_at: DateTime<Utc>,
+}
+
+impl MachineState {
+    /// State before the first record behind the beginning.
+    ///
+    /// # Errors
+    /// As [`RunWorkflow::blackboard`].
+    pub(crate) fn begin(text: &RunWorkflow, begun: &RunBegun) -> Result<Self, String> {
+        Ok(Self {
+            id: begun.id,
+            blackboard: Some(Arc::new(text.blackboard(begun.id)?)),
+            feedback: None,
+            state: None,
+            executions: Vec::new(),
+            child: None,
+            ends_at: None,
+            containers: BTreeMap::new(),
+            output: None,
+            refused: None,
+            signals: Vec::new(),
+            final_output: None,
+            failure: None,
+            moved_at: begun.at,
+        })
+    }
+
+    /// Moves on by a record of progress that fits.
+    pub(crate) fn moved(
+        &mut self,
+        text: &RunWorkflow,
+        progress: &ProgressRecord,
+        record: Option<&MachineRecord>,
+    ) {
+        match (progress, record.cloned()) {
+            (
+                ProgressRecord::Entered { at, .. },
+                Some(MachineRecord::Entered { state, executions, child, .. }),
+            ) => {
+                let limit = text.manifest.spec.states.get(&state).and_then(longest_stay);
+                self.ends_at =
+                    limit.and_then(|limit| at.checked_add_signed(TimeDelta::from_std(limit).ok()?));
+                (self.executions, self.child, self.moved_at) = (executions, child, *at);
+                (self.output, self.state) = (None, Some(state));
+                self.containers.clear();
+            }
+            (_, Some(MachineRecord::Ended { state, output, .. })) => {
+                if let StateResult::Human { response, timed_out: false } = &output.result
+                    && let Some(at) = self.signals.iter().position(|it| it == response)
+                {
+                    self.signals.remove(at);
+                }
+                let planned = text.manifest.spec.states.get(&state);
+                let blackboard = self.blackboard.as_mut().map(Arc::make_mut);
+                let put = planned.zip(blackboard);
+                let put = put.map(|(it, blackboard)| blackboard.put_output(&state, it, &output));
+                self.refused = put.and_then(Result::err);
+                self.output = Some(Arc::from(output));
+            }
+            (
+                ProgressRecord::Moved { at, .. },
+                Some(MachineRecord::Left { feedback, output, failure, .. }),
+            ) => {
+                (self.feedback, self.final_output, self.failure) = (feedback, output, failure);
+                (self.output, self.moved_at) = (None, *at);
+            }
+            (ProgressRecord::Retried { from, .. }, _) => {
+                if *from == RetryFrom::Beginning {
+                    self.blackboard = text.blackboard(self.id).ok().map(Arc::new);
+                    self.feedback = None;
+                }
+                (self.output, self.final_output, self.failure) = (None, None, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves on by a record that is none of progress.
+    pub(crate) fn noted(&mut self, note: RunRecord) {
+        match note {
+            RunRecord::Signalled { response, .. } => self.signals.push(response),
+            RunRecord::Contained { step, workspace, .. } => {
+                self.containers.insert(step, workspace);
+            }
+            _ => {}
+        }
+    }
+
+    /// Drops, at the end of the run, what is read from its records again.
+    pub(crate) fn rest(&mut self) {
+        (self.blackboard, self.output, self.final_output) = (None, None, None);
+        (self.signals, self.executions) = (Vec::new(), Vec::new());
+    }
+
+    /// Reason why the machine found no way on.
+    pub(crate) fn error(&self) -> Option<ToolError> {
+        let (failure, message) = self.failure.as_ref()?;
+        let code = match failure {
+            MachineFailure::NoTransition => NO_TRANSITION,
+            _ => WORKFLOW_FAILED,
+        };
+        let failure = serde_json::to_value(failure).unwrap_or_default();
+        let error = ToolError::new(Layer::Actor, code, message.clone()).detail("failure", failure);
+        Some(error.next("mend the workflow or what it works on, and run it again"))
+    }
+
+    /// Result for whoever ran the workflow: its final output, or the output of its last state where it has none.
+    pub(crate) fn result(&self) -> Option<Value> {
+        let of_state = || {
+            let values = self.blackboard.as_ref()?.values();
+            values.get(self.state.as_ref()?)?.get("output").cloned()
+        };
+        self.final_output.clone().or_else(of_state)
+    }
+}
+
+/// Longest stay in a state.
+fn longest_stay(state: &WorkflowState) -> Option<Duration> {
+    let limit = state.timeout().and_then(TimeSpan::duration);
+    limit.or(matches!(state, WorkflowState::Human { .. }).then_some(ASKING))
+}
+
+impl RunFold {
+    /// Part of the record that a state is entered by, with ids for everything that it may begin.
+    pub(crate) fn entering(&self, key: NodeKey) -> Option<NodeLeft> {
+        let RunText::Workflow(text) = &self.begun.text else { return None };
+        let (name, state) = text.manifest.spec.states.iter().nth(key.node.at())?;
+        let agents = match state {
+            WorkflowState::Agent { .. } => 3,
+            WorkflowState::ParallelAgents { agents, .. } => agents.len() + 1,
+            WorkflowState::ContainerRun { .. } | WorkflowState::ParallelContainerRun { .. } => 1,
+            _ => 0,
+        };
+        let calls = matches!(state, WorkflowState::Subworkflow { .. });
+        Some(NodeLeft::of_machine(MachineRecord::Entered {
+            state: name.clone(),
+            visit: self.work()?.progress.node(key.node)?.visits,
+            executions: (0..agents).map(|_| ExecutionId::new()).collect(),
+            child: calls.then(RunId::new),
+        }))
+    }
+
+    /// Part of the last record of a workflow's run.
+    pub(crate) fn finished(&self) -> Option<NodeLeft> {
+        let (machine, outcome) = (self.machine.as_ref()?, self.work()?.progress.outcome()?);
+        let error = machine.error().map(|error| error.message);
+        Some(NodeLeft::of_machine(MachineRecord::Over { outcome, error }))
+    }
+
+    /// Time that ends the wait of a state, of one that waits without an actor.
+    pub(crate) fn machine_wakes_at(&self) -> Option<DateTime<Utc>> {
+        let progress = &self.work()?.progress;
+        let current = progress.node(progress.current()?.node)?;
+        let waits = matches!(current.phase, NodePhase::Waits | NodePhase::Children(_));
+        self.machine.as_ref()?.ends_at.filter(|_| waits)
+    }
+}
