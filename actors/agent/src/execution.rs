@@ -25,7 +25,7 @@ mod events;
 pub(crate) mod forks;
 mod handing;
 pub(crate) mod history;
-mod judge;
+pub(crate) mod judge;
 pub(crate) mod judging;
 pub(crate) mod place;
 pub(crate) mod plan;

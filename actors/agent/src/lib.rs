@@ -22,6 +22,7 @@ mod judges;
 mod mail;
 mod options;
 mod permit;
+mod port;
 mod programs;
 mod schedule;
 mod scheduling;
@@ -35,7 +36,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_manifest::agent::AgentManifest;
 use hivekeep_manifest_registry::{ManifestLabels, RegisteredManifest};
-use hivekeep_ports::{Chats, ExecutionFiles};
+use hivekeep_ports::{Chats, ExecutionFiles, Executions};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 pub use options::{AgentBudgetBounds, AgentCompactionOptions, Options, SmtpOptions, SmtpSecurity};
@@ -101,7 +102,7 @@ impl RegisteredManifest for DeployedAgent {
 /// [`WorkspaceFiles`](hivekeep_ports::WorkspaceFiles), and the limit of calls that wait; uses
 /// [`WorkspaceBounds`](hivekeep_ports::WorkspaceBounds), [`ImagePresence`](hivekeep_ports::ImagePresence),
 /// [`WorkspaceForks`](hivekeep_ports::WorkspaceForks) and [`People`](hivekeep_ports::People). Offers [`Chats`],
-/// [`ExecutionFiles`] and [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
+/// [`Executions`], [`ExecutionFiles`] and [`OwnWorkspaces`](hivekeep_ports::OwnWorkspaces).
 pub struct AgentFamily;
 
 impl Family for AgentFamily {
@@ -137,6 +138,7 @@ agent_continue talks to it.";
         let (mut mounted, service) = (Mounted::default(), Arc::new(service));
         daemon.ports.offer::<dyn Chats>(service.clone());
         daemon.ports.offer::<dyn ExecutionFiles>(service.clone());
+        daemon.ports.offer::<dyn Executions>(service.clone());
         let _the_first = service.scheduling.agents.set(Arc::downgrade(&service));
         mounted.children.extend(children);
         Ok(mounted.serving::<ServiceActor<AgentService>>(&address, service))

@@ -1,6 +1,8 @@
 //! Programs that may run in place of an agent's turns: what each needs is data, a file each in `programs/`, or the
 //! manifest's own `command`.
 
+mod place;
+
 use std::collections::BTreeMap;
 
 use hivekeep_kernel::{Layer, ToolError};
@@ -9,6 +11,7 @@ use hivekeep_ports::{ModelApi, ModelSource};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::place::ProgramPlace;
 use crate::codes;
 
 /// Port of the machine's loopback that the gateway of a program listens on.
@@ -94,6 +97,9 @@ pub(crate) struct ProgramPlan {
     /// Provider that is asked, and the name that it has for the model. Chosen once, for the bytes of a request name it.
     pub(crate) provider: String,
     pub(crate) model: String,
+    /// Machine of others that it works in, in place of one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<ProgramPlace>,
 }
 
 impl ProgramPlan {
@@ -123,7 +129,13 @@ impl ProgramPlan {
             acp,
             provider,
             model,
+            place: None,
         }))
+    }
+
+    /// Port of the machine's loopback that its gateway listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.place.as_ref().map_or(GATEWAY_PORT, |place| place.port)
     }
 
     /// Whether it can be told of an MCP server.
@@ -140,7 +152,7 @@ impl ProgramPlan {
 
     /// Words of the command that is an MCP server, for a program that speaks the Agent Client Protocol and has tools.
     pub(crate) fn mcp_command(&self) -> Option<Vec<String>> {
-        let port = GATEWAY_PORT.to_string();
+        let port = self.port().to_string();
         let command = filled(&self.tools, &[("{mcp}", GUEST), ("{port}", &port)]);
         let words = || command.split(' ').map(str::to_owned).collect();
         (self.acp && !command.is_empty()).then(words)
@@ -189,7 +201,7 @@ impl ProgramPlan {
         }
         // No program takes it for an option.
         let prompt = if prompt.starts_with('-') { format!(" {prompt}") } else { prompt.to_owned() };
-        let port = GATEWAY_PORT.to_string();
+        let port = self.port().to_string();
         let url = format!("http://127.0.0.1:{port}");
         let values = [
             ("{url}", url.as_str()),
@@ -202,6 +214,10 @@ impl ProgramPlan {
         let tools = filled(&self.tools, &values);
         let values = values.into_iter().chain([("{tools}", tools.as_str())]).collect::<Vec<_>>();
         let mut script = "export HOME=\"${HOME:-/root}\"\n".to_owned();
+        if let Some(ProgramPlace { folder, .. }) = &self.place {
+            let folder = quoted(folder);
+            script += &format!("mkdir -p \"$HOME\" {folder} && cd {folder} || exit\n");
+        }
         if self.takes_tools() {
             script += &format!("[ -e {GUEST} ] || ln -s /proc/1/exe {GUEST}\n");
         }
@@ -221,8 +237,13 @@ impl ProgramPlan {
             script += " ";
             script += &quoted(&filled(word, &values));
         }
-        let env = self.env.iter().map(|(name, value)| (name.clone(), filled(value, &values)));
-        Ok((script, env.collect()))
+        for word in self.place.iter().flat_map(|place| &place.arguments) {
+            script += " ";
+            script += &quoted(word);
+        }
+        let own = self.env.iter().map(|(name, value)| (name.clone(), filled(value, &values)));
+        let given = self.place.iter().flat_map(|place| place.env.clone());
+        Ok((script, given.chain(own).collect()))
     }
 
     /// Result in what the program wrote.

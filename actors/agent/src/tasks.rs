@@ -37,6 +37,7 @@ use crate::{
     execution::{
         ExecutionSaga,
         account::{BudgetAmounts, BudgetKind},
+        judge::stands_still,
         plan::{ExecutionPlan, ExecutionRequest, MachineHost},
         relatives::{self, DAEMON},
         state::{ExecutionBegun, ExecutionEnd, ExecutionState, Record},
@@ -133,12 +134,9 @@ impl AgentService {
     ) -> Answer<TaskStarted> {
         let (agent_id, manifest) = self.manifest(self.caller(cx)?, agent, version).await?;
         let request = ExecutionRequest { host: self.host(&manifest.spec), ..request };
-        let mut plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
-        let sources = self.complete(cx, &mut plan).await?;
-        self.plan_judges(cx, &mut plan).await?;
+        let plan = ExecutionPlan::of(agent_id, manifest, request, &self.options)?;
         let version = plan.version.clone();
-        let begun = self.first_record(cx, id, plan, &budget)?;
-        self.begin(begun, Vec::new()).await?;
+        let sources = self.start_planned(id, cx, plan, &budget).await?;
         Ok(TaskStarted {
             execution_id: id,
             status: "started",
@@ -146,6 +144,21 @@ impl AgentService {
             version,
             provider_kind: sources.first().map_or("unknown", |source| source.provider_kind),
         })
+    }
+
+    /// Begins the execution of a plan; the sources of its model.
+    pub(crate) async fn start_planned(
+        &self,
+        id: ExecutionId,
+        cx: &CallCx,
+        mut plan: ExecutionPlan,
+        budget: &AgentBudget,
+    ) -> Answer<Vec<ModelSource>> {
+        let sources = self.complete(cx, &mut plan).await?;
+        self.plan_judges(cx, &mut plan).await?;
+        let begun = self.first_record(cx, id, plan, budget)?;
+        self.begin(begun, Vec::new()).await?;
+        Ok(sources)
     }
 
     /// Completes a plan with what the caller's session may have, reach and hand on; the sources of its model.
@@ -381,10 +394,8 @@ fn shown(view: &View, asks: &BTreeSet<SessionId>) -> TaskState {
         Some(ExecutionEnd::Completed { output }) => Some(output.clone()),
         _ => state.said.as_deref().map(str::to_owned),
     };
-    let given_up = view.given_up.as_ref().filter(|_| state.end.is_none()).map(|why| {
-        let message = format!("it stands still until the daemon's next start: {why}");
-        ToolError::new(Layer::Actor, codes::EXECUTION_GIVEN_UP, message)
-    });
+    let given_up = view.given_up.as_ref().filter(|_| state.end.is_none());
+    let given_up = given_up.map(|_| stands_still(view));
     let error = given_up.as_ref().or(state.last_error());
     let status = view.status();
     let waiting_for = waiting_for(view, asks);

@@ -16,6 +16,7 @@ mod judges;
 mod machine;
 pub(crate) mod machines;
 mod mail;
+mod port;
 mod program_forks;
 mod programs;
 mod relatives;

@@ -198,6 +198,16 @@ impl SessionId {
     }
 }
 
+impl ExecutionId {
+    /// Id of an execution that a run orders, by a number of the run's that is below 2^62: the same whenever it is asked
+    /// for. No other run has it.
+    #[must_use]
+    pub fn of_run(run: RunId, number: u64) -> Self {
+        // The bits above say which kind of UUID it is, and when the run began.
+        Self(Uuid::from_u128(run.0.as_u128() ^ u128::from(number & (u64::MAX >> 2))))
+    }
+}
+
 /// A user: all its sessions together have one allowance, and what outlives them belongs to it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

@@ -1,10 +1,10 @@
 //! Port of agents at work for others: whoever has a task done by an agent begins its execution under an id that it
 //! has recorded before, and finds it by that again, whatever died meanwhile.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{CallCx, ExecutionId, ToolError};
+use hivekeep_kernel::{CallCx, ExecutionId, ToolError, WorkspaceId};
 use serde_json::{Map, Value};
 
 /// Work for an agent.
@@ -37,8 +37,31 @@ pub enum OrderedAgent {
         /// Version, as `1.2.3`; the latest without.
         version: Option<String>,
     },
-    /// Manifest, as JSON, of an agent that is not deployed.
-    Manifest(Value),
+    /// Program of others that works in a machine of whoever orders it. Its prompt is `prompt` of the input.
+    Program(Box<OrderedProgram>),
+}
+
+/// Program of an order, such as `codex`, and where it works.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrderedProgram {
+    /// Name, as `spec.runtime.program` of an agent's manifest has it.
+    pub program: String,
+    /// Model, as an agent's manifest names one; `default` without.
+    pub model: Option<String>,
+    /// Place of the call's session that it works in.
+    pub place: String,
+    /// Workspace of the place.
+    pub workspace: WorkspaceId,
+    /// Root of the place in the guest.
+    pub root: String,
+    /// Folder that it works in, made where it is not there; a relative one begins at the root.
+    pub folder: String,
+    /// Folder that is its `HOME`, made where it is not there.
+    pub home: String,
+    /// Variables of the program, beside those that lead it to its model.
+    pub env: BTreeMap<String, String>,
+    /// Arguments behind those that the daemon gives it.
+    pub arguments: Vec<String>,
 }
 
 /// Judge of an order. Its answer is an object with `score` and `confidence` from 0 to 1 and `reasoning`.
@@ -52,7 +75,7 @@ pub struct OrderedJudge {
     pub weight: f64,
 }
 
-/// Judgement of the last output.
+/// Judgement of the last output that was judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputScore {
     /// Score of all judges, from 0 to 1.
@@ -63,7 +86,7 @@ pub struct OutputScore {
     pub scores: Vec<f64>,
 }
 
-/// End of an execution for whoever ordered it. `judged` is `None` unless the order had judges and they judged the last
+/// End of an execution for whoever ordered it. `judged` is `None` unless the order had judges, and they judged an
 /// output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExecutionResult {
@@ -71,14 +94,14 @@ pub enum ExecutionResult {
     Completed {
         /// Last text of the agent, or of its program.
         output: String,
-        /// Judgement of it.
+        /// Judgement of that.
         judged: Option<OutputScore>,
     },
     /// A bound was reached, its judges were not content, or something failed that is not the agent's to mend.
     Failed {
         /// Reason.
         error: ToolError,
-        /// Judgement of the last output.
+        /// Judgement of the last output that was judged.
         judged: Option<OutputScore>,
     },
     /// Somebody cancelled it.

@@ -30,7 +30,8 @@ use serde_json::Value;
 use hivekeep_kernel::{ScriptId, SessionId, ToolError};
 
 pub use agents::{
-    ExecutionOrder, ExecutionResult, Executions, OrderedAgent, OrderedJudge, OutputScore,
+    ExecutionOrder, ExecutionResult, Executions, OrderedAgent, OrderedJudge, OrderedProgram,
+    OutputScore,
 };
 pub use chats::{
     ChatEvent, ChatEvents, ChatMessage, ChatPlan, ChatRole, ChatSession, ChatStatus, ChatStep,

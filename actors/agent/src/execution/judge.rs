@@ -84,6 +84,8 @@ impl ExecutionSaga {
         let runs = runs.ok_or_else(ToolError::daemon_stopping)?;
         let check = state.validator(key).and_then(judged_by);
         let check = check.ok_or_else(|| ToolError::internal("the plan has no such validator"))?;
+        let own = state.seat(key, judge).and_then(|seat| seat.criteria.as_deref());
+        let check = JudgeCheck { criteria: own.unwrap_or(check.criteria), ..check };
         let (name, id) = (&check.judges[judge], asked.execution.to_string());
         let caller = RunCaller { user: state.begun.user, operator: false };
         if runs.get(caller, &id).is_err() {
@@ -180,12 +182,15 @@ fn opinion(view: &SagaView<ExecutionSaga>) -> Result<JudgeOpinion, ToolError> {
         Some(ExecutionEnd::Completed { output }) => answer(output),
         Some(ExecutionEnd::Failed { error }) => Err((**error).clone()),
         Some(ExecutionEnd::Cancelled) => Err(ToolError::cancelled()),
-        None => {
-            let why = view.given_up.as_deref().unwrap_or("it is not over");
-            let message = format!("it stands still until the daemon's next start: {why}");
-            Err(ToolError::new(Layer::Actor, codes::EXECUTION_GIVEN_UP, message))
-        }
+        None => Err(stands_still(view)),
     }
+}
+
+/// Error of an execution that is given up.
+pub(crate) fn stands_still(view: &SagaView<ExecutionSaga>) -> ToolError {
+    let why = view.given_up.as_deref().unwrap_or("it is not over");
+    let message = format!("it stands still until the daemon's next start: {why}");
+    ToolError::new(Layer::Actor, codes::EXECUTION_GIVEN_UP, message)
 }
 
 fn answer(output: &str) -> Result<JudgeOpinion, ToolError> {

@@ -24,7 +24,9 @@ use super::{
     program_end::ProgramEnd,
     state::{CallEnd, CallKey, Conclusion, ExecutionEnd, ExecutionState, Iteration},
     step::ExecutionStep,
-    validation::{self, JudgeCheck, LastCommand, is_command, judged_by, least},
+    validation::{
+        self, JudgeCheck, JudgeSeat, LastCommand, OrderedScore, is_command, judged_by, least,
+    },
 };
 use crate::codes;
 
@@ -112,6 +114,28 @@ impl ExecutionState {
 
     pub(super) fn validator(&self, key: VerdictKey) -> Option<&Validator> {
         self.validators(key.subject).get(key.validator)
+    }
+
+    /// Judge of whoever ordered the execution.
+    pub(super) fn seat(&self, key: VerdictKey, judge: usize) -> Option<&JudgeSeat> {
+        let of_output = matches!(key.subject, JudgedSubject::Output { .. });
+        self.begun.plan.validation.seat(key.validator, judge).filter(|_| of_output)
+    }
+
+    /// Notes a verdict that whoever ordered the execution is told of.
+    pub(super) fn note_score(&mut self, record: &JudgingRecord) {
+        let JudgingRecord::Validated { key, verdict, .. } = record else { return };
+        if self.seat(*key, 0).is_none() || verdict.unavailable {
+            return;
+        }
+        let asked = (0..).map_while(|judge| self.judging.asked(*key, judge));
+        let scores = asked.filter_map(|asked| match asked.opinion.as_ref()? {
+            JudgeOpinion::Given { score, .. } => Some(*score),
+            JudgeOpinion::Failed { .. } => None,
+        });
+        let (score, confidence) = (verdict.score, verdict.confidence);
+        let noted = OrderedScore { score, confidence, scores: scores.collect() };
+        self.ordered_score = Some(noted.into());
     }
 
     fn output(&self) -> Option<JudgedSubject> {
@@ -210,7 +234,8 @@ impl ExecutionState {
                     reasons.push(match self.judging.asked(key, at)?.opinion.as_ref()? {
                         JudgeOpinion::Given { score, confidence, reasoning, .. } => {
                             let (score, confidence) = (*score, *confidence);
-                            scores.push(JudgeScore { score, confidence, weight: 1.0 });
+                            let weight = self.seat(key, at).map_or(1.0, |seat| seat.weight);
+                            scores.push(JudgeScore { score, confidence, weight });
                             format!("{name}: {reasoning}")
                         }
                         JudgeOpinion::Failed { error } => {

@@ -10,7 +10,7 @@ use std::{
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    CallCx, ExecutionId, Layer, ToolError, WorkspaceId,
+    CallCx, ExecutionId, Layer, SessionId, ToolError, WorkspaceId,
     codes::{INVALID_INPUT, TOO_LARGE},
 };
 use hivekeep_ports::{
@@ -34,7 +34,7 @@ use super::{
 use crate::{
     codes,
     gateway::{Gateway, GatewayTerms, ProgramListener},
-    programs::{GATEWAY_PORT, ProgramPlan},
+    programs::ProgramPlan,
 };
 
 /// Place that is the own workspace of a session.
@@ -230,10 +230,10 @@ impl ProgramRun<'_> {
             self.saga.shared.clone(),
         );
         let listening = ProgramListener {
-            session: ExecutionSaga::child(self.state),
+            session: self.host().0,
             user: self.state.begun.user,
             workspace: place,
-            port: GATEWAY_PORT,
+            port: self.program.port(),
             connections: self.ports.connections.clone(),
             records: self.saga.handle.clone(),
             http: self.ports.http.clone(),
@@ -257,10 +257,10 @@ impl ProgramRun<'_> {
         let until = Instant::now() + PATIENCE;
         loop {
             let span = tracing::info_span!("program", execution = %self.state.begun.id);
-            let session = ExecutionSaga::child(self.state);
+            let (session, name) = self.host();
             let cancel = self.saga.handle.cancelled().child_token();
             let cx = CallCx::internal(session, PATIENCE, cancel, span);
-            match self.ports.places.workspace(&cx, Some(OWN_PLACE)).await {
+            match self.ports.places.workspace(&cx, Some(name)).await {
                 Ok(place) => {
                     let _the_same = self.workspace.set(place.workspace);
                     return Ok(place.workspace);
@@ -270,6 +270,14 @@ impl ProgramRun<'_> {
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Session whose the machine is, and the machine's name there.
+    fn host(&self) -> (SessionId, &str) {
+        match &self.program.place {
+            Some(place) => (self.state.begun.session, &place.name),
+            None => (ExecutionSaga::child(self.state), OWN_PLACE),
         }
     }
 
@@ -305,7 +313,7 @@ impl ProgramRun<'_> {
             },
             task_id: self.task_id.clone(),
             command,
-            workdir: None,
+            workdir: self.program.place.as_ref().map(|place| place.root.clone()),
             env,
             // Its iteration ends it in time, without the waits for more budget.
             timeout_secs: LONGEST.as_secs(),
@@ -401,7 +409,10 @@ impl ProgramRun<'_> {
         }
         // The program may not have been looked at since the daemon began: its machine stood still.
         let machines = &self.saga.shared.machines;
-        let own = || machines.own(self.state).map(|found| found.id);
+        let own = || match &self.program.place {
+            Some(place) => Some(place.workspace),
+            None => machines.own(self.state).map(|found| found.id),
+        };
         let Some(at) = self.workspace.get().copied().or_else(own) else { return };
         self.task(at, "").stop().await;
     }

@@ -46,7 +46,7 @@ use super::{
     plan::after::AfterPlan,
     program_end::ProgramEnd,
     standstill::StandstillState,
-    validation::ValidationPlan,
+    validation::{OrderedScore, ValidationPlan},
 };
 use crate::codes;
 
@@ -115,6 +115,8 @@ pub(crate) struct ExecutionState {
     pub(crate) files_until: Option<DateTime<Utc>>,
     pub(crate) iterations: Vec<Arc<Iteration>>,
     pub(crate) judging: Arc<JudgingState>,
+    /// Judgement that whoever ordered it is told of.
+    pub(crate) ordered_score: Option<Arc<OrderedScore>>,
     pub(crate) after: Arc<AfterState>,
     /// Tokens of all turns.
     pub(crate) tokens: u64,
@@ -300,6 +302,7 @@ impl ExecutionState {
             Record::Stopped { at, .. } if !over => self.stop(*at),
             Record::Judging { about, at } => {
                 Arc::make_mut(&mut self.judging).follow(about, *at)?;
+                self.note_score(about);
             }
             Record::Fork { about, at } => self.follow_fork(about, *at)?,
             Record::Standstill { change, .. } => self.still = change.next(),
@@ -353,6 +356,7 @@ impl Sourced for ExecutionState {
                 files_until: None,
                 iterations: Vec::new(),
                 judging: Arc::default(),
+                ordered_score: None,
                 after: Arc::default(),
                 tokens: 0,
                 context: ContextProgress::default(),

@@ -1,5 +1,7 @@
 //! Validators of an agent, as its manifest has them, and the scores of those that need no judge.
 
+mod ordered;
+
 use std::{collections::BTreeSet, slice};
 
 use hivekeep_manifest::{
@@ -10,6 +12,8 @@ use hivekeep_runtime::{json_schema, json_text};
 use regex::RegexBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub(crate) use ordered::{JudgeSeat, OrderedPanel, OrderedScore};
 
 /// Tools whose results have the exit status of a command, and whether they tell its standard error by itself.
 const COMMANDS: [(&str, bool); 3] = [("cmd.run", true), ("exec", true), ("bash", false)];
@@ -32,6 +36,9 @@ pub(crate) struct ValidationPlan {
     /// Place among those of the output of the one that a fork was begun with, to be the best of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) best_of: Option<usize>,
+    /// Judges of whoever ordered the execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ordered: Option<OrderedPanel>,
 }
 
 /// Judges of a validator.
@@ -87,7 +94,7 @@ impl ValidationPlan {
                 }
             },
         );
-        Self { output, calls: calls.collect(), best_of: None }
+        Self { output, calls: calls.collect(), best_of: None, ordered: None }
     }
 
     /// Judges of a fork that is to be the best of several.
@@ -108,6 +115,7 @@ impl ValidationPlan {
     pub(super) fn field(&self, calls: bool, at: usize) -> String {
         match calls {
             false if self.best_of == Some(at) => "best_of".to_owned(),
+            false if self.is_ordered(at) => "order".to_owned(),
             false => format!("spec.execution.validation[{at}]"),
             true => format!("spec.execution.tool_validation[{at}]"),
         }
