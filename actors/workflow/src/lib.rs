@@ -5,8 +5,9 @@
 //! runs ─ run*   a run each, while it has something to do: its steps are tasks of a guest
 //! ```
 //! Texts are checked by `hivekeep-manifest`, those of workflows kept by `hivekeep-manifest-registry`, and lowered and
-//! resolved by `hivekeep-plan`; runs are begun, kept and gone on with by [`hivekeep_runtime::runs`]. So far a step runs lines of a shell, a script, a program, a tool,
-//! a DAG of its file or a loop; other actions fail with their name. The states of a workflow are nodes of such a plan, too.
+//! resolved by `hivekeep-plan`; runs are begun, kept and gone on with by [`hivekeep_runtime::runs`]. A step runs a
+//! command, a program of the agents family, a tool, a DAG or a loop, or asks a model. The states of a workflow are nodes
+//! of such a plan, too.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 

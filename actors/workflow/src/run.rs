@@ -8,12 +8,15 @@
 //! running or over, and is not run again.
 
 mod action;
+mod agents;
 mod begin;
+mod chat;
 mod children;
 mod command;
 mod conditions;
 mod events;
 mod expand;
+mod harness;
 mod obeyed;
 mod outputs;
 mod place;

@@ -1,5 +1,6 @@
 //! Runs over a guest that runs commands on this host.
 
+mod agents;
 mod cases;
 mod guest;
 mod machine;
@@ -11,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_kernel::{RunId, SessionId, ToolError, User};
 use hivekeep_manifest::read_dag;
 use hivekeep_plan::progress::RunOutcome;
-use hivekeep_ports::{ChildSessions, Places, TaskOutputs, Tasks};
+use hivekeep_ports::{ChildSessions, Executions, Models, Places, TaskOutputs, Tasks};
 use hivekeep_runtime::{
     Daemon, Family, Mounted, NoOptions, Ports, WaiterLimit,
     runs::{RunCaller, RunOptions},
@@ -23,6 +24,7 @@ use crate::{
     DagRuns,
     run::{RunFold, RunPlace, RunRequest, RunTrigger},
 };
+use agents::FakeAgents;
 use guest::FakeGuest;
 
 /// Caller who sees all runs.
@@ -49,6 +51,7 @@ impl Family for RunsFamily {
 struct Stage {
     rig: Rig<RunsFamily>,
     guest: FakeGuest,
+    agents: FakeAgents,
 }
 
 impl Stage {
@@ -59,7 +62,8 @@ impl Stage {
     /// Stage with further ports.
     async fn offering(offer: impl Fn(&Ports) + Send + Sync + 'static) -> Self {
         let guest = FakeGuest::default();
-        let offered = guest.clone();
+        let agents = FakeAgents::default();
+        let (offered, working) = (guest.clone(), agents.clone());
         let services = RigServices {
             sessions: Arc::new(FakeUsers::all(User::Uid(0))),
             tools: Arc::new(guest.clone()),
@@ -68,11 +72,13 @@ impl Stage {
                 ports.offer::<dyn Places>(Arc::new(offered.clone()));
                 ports.offer::<dyn Tasks>(Arc::new(offered.clone()));
                 ports.offer::<dyn TaskOutputs>(Arc::new(offered.clone()));
+                ports.offer::<dyn Executions>(Arc::new(working.clone()));
+                ports.offer::<dyn Models>(Arc::new(working.clone()));
                 ports.offer(WaiterLimit::new(64, 64));
                 offer(ports);
             }),
         };
-        Self { rig: Rig::new(NoOptions {}, services).await, guest }
+        Self { rig: Rig::new(NoOptions {}, services).await, guest, agents }
     }
 
     fn runs(&self) -> Arc<DagRuns> {

@@ -27,7 +27,7 @@ impl RunSaga {
     /// Does what a step without a command does.
     pub(super) async fn act(&self, of: &NodeTry<'_>, action: &str) -> Result<NodeEnd, ToolError> {
         let with = self.settings(of)?;
-        let (text, mut left) = match action {
+        let (text, left) = match action {
             "log.write" => (
                 with.get("message").map(value_text).unwrap_or_default().into_owned(),
                 NodeLeft::default(),
@@ -40,6 +40,11 @@ impl RunSaga {
                 let chosen = routed(&with)?;
                 (chosen.join("\n"), NodeLeft { chosen, ..NodeLeft::default() })
             }
+            "harness.run" => return self.run_harness(of, with).await,
+            "chat.completion" => match self.ask_model(of).await? {
+                Some(text) => (text, NodeLeft::default()),
+                None => return Ok(NodeEnd::of(NodeOutcome::Aborted)),
+            },
             _ if is_builtin(action) => {
                 return Err(failed(format!("the action `{action}` cannot be run yet")));
             }
@@ -48,8 +53,18 @@ impl RunSaga {
                 None => return Ok(NodeEnd::of(NodeOutcome::Aborted)),
             },
         };
+        self.spoke(of, StepOutput::Text(&text), left).await
+    }
+
+    /// End of a step that has succeeded with a text, and has left something beside it.
+    pub(super) async fn spoke(
+        &self,
+        of: &NodeTry<'_>,
+        from: StepOutput<'_>,
+        mut left: NodeLeft,
+    ) -> Result<NodeEnd, ToolError> {
         let (state, work, scopes) = (of.state, of.work, &of.scopes);
-        let (step, from) = (&*of.node.step, StepOutput::Text(&text));
+        let step = &*of.node.step;
         let collected = self.collect(&Succeeded { state, work, scopes, step, from }).await?;
         let mut ended = NodeEnd::of(NodeOutcome::Succeeded);
         left.published = left.published.or(collected.published);

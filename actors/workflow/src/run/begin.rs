@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{
     RunFold, RunRecord, RunSaga, RunTrigger,
     command::{CommandRequest, LONGEST_SECS},
-    obeyed::not_obeyed,
+    obeyed::{not_obeyed, setting_not_obeyed},
     outputs::READ_BYTES,
     records::{RunBegun, RunDag, RunPlace, RunResolved, RunText},
     scope::{context, work_folder},
@@ -236,6 +236,11 @@ fn planned(dag: &DagManifest, beginning: RunBeginning) -> Result<RunResolved, To
     };
     let count = |text: &str| resolve(text, TextField::StepText, &scopes).ok();
     let plan = lower_dag(dag, &count).map_err(|error| invalid(error.to_string()))?;
+    for node in &plan.nodes {
+        if let Some(field) = setting_not_obeyed(&node.action, dag) {
+            return Err(invalid(format!("no run obeys {field}, of the step `{}`", node.name)));
+        }
+    }
     Ok(RunResolved { plan: Arc::new(plan), beginning })
 }
 

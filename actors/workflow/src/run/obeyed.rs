@@ -1,8 +1,27 @@
 //! Fields of a DAG that a run does not obey yet: it is refused, so that none is passed over in silence.
 
-use hivekeep_manifest::dag::{
-    DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream,
+use hivekeep_manifest::{
+    common::JsonObject,
+    dag::{DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream},
 };
+use hivekeep_plan::lower::StepWork;
+use serde_json::{Map, Value};
+
+/// Settings of a question to a model that are obeyed. `stream` changes nothing of what a step leaves.
+const CHAT_KEYS: [&str; 8] =
+    ["prompt", "messages", "model", "provider", "system", "temperature", "max_tokens", "stream"];
+/// Settings of a model in a list that are obeyed.
+const CHAT_MODEL_KEYS: [&str; 4] = ["provider", "name", "temperature", "max_tokens"];
+/// Settings of one that are not, with what to do instead.
+const INSTEAD: [(&str, &str); 7] = [
+    ("base_url", "the operator configures the provider by its name: remove it"),
+    ("api_key_name", "the operator configures the provider's key: remove it"),
+    ("top_p", "write `temperature`"),
+    ("thinking", "the operator configures it with the model: remove it"),
+    ("web_search", "call a tool by a step of its own"),
+    ("tools", "have an agent do it"),
+    ("max_tool_iterations", "have an agent do it"),
+];
 
 /// The first field that would be passed over, as it is named to people.
 pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
@@ -46,6 +65,49 @@ fn of_step(step: &DagStep) -> Option<&'static str> {
     let packages = with.is_some_and(|with| with.contains_key("shell_packages"));
     let found = fields.into_iter().find(|(_, there)| *there).map(|(field, _)| field);
     found.or_else(|| packages.then_some("with.shell_packages"))
+}
+
+/// The first setting of a step that asks an agent's program or a model and would be passed over.
+pub(super) fn setting_not_obeyed(work: &StepWork, dag: &DagManifest) -> Option<String> {
+    let is_chat = work.action == "chat.completion";
+    if !is_chat && work.action != "harness.run" {
+        return None;
+    }
+    let streams = [("stdout", &work.step.stdout), ("stderr", &work.step.stderr)];
+    let mut files = streams.into_iter().filter(|(_, it)| matches!(it, Some(DagStream::File(_))));
+    let file = files
+        .next()
+        .map(|(name, _)| format!("`{name}` as a file (write its `output` by a step behind it)"));
+    file.or_else(|| chat_not_obeyed(work, dag).filter(|_| is_chat))
+}
+
+/// The first setting of a question that no run obeys, as it is named to people.
+fn chat_not_obeyed(work: &StepWork, dag: &DagManifest) -> Option<String> {
+    if work.step.outputs.is_some() {
+        return Some("`outputs` (take them from the answer by `output`)".to_owned());
+    }
+    let with = chat_settings(work.with.clone(), dag);
+    let of_models = with.get("model").and_then(Value::as_array).into_iter().flatten();
+    let of_models = of_models.filter_map(Value::as_object).flat_map(Map::keys);
+    let unknown = with.keys().filter(|key| !CHAT_KEYS.contains(&key.as_str()));
+    let of_models = of_models.filter(|key| !CHAT_MODEL_KEYS.contains(&key.as_str()));
+    unknown.chain(of_models).next().map(|key| {
+        let known = INSTEAD.iter().find(|(name, _)| name == key);
+        let instead = known.map_or("remove it", |(_, instead)| *instead);
+        format!("`{key:.80}` of `chat.completion` ({instead})")
+    })
+}
+
+/// Settings of a question, with the DAG's own where it has none.
+pub(super) fn chat_settings(with: JsonObject, dag: &DagManifest) -> JsonObject {
+    let of_dag = dag.llm.as_ref().and_then(|llm| serde_json::to_value(llm).ok());
+    let mut all = match of_dag {
+        Some(Value::Object(all)) => all,
+        _ => JsonObject::new(),
+    };
+    all.extend(with);
+    all.retain(|_, value| !value.is_null());
+    all
 }
 
 /// All steps of a DAG, with those of loops and handlers.

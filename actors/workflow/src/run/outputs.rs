@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    NodeLeft, RunFold, RunSaga,
+    NodeLeft, RunFold, RunSaga, RunWorkspace,
     command::RanTask,
     scope::{RunScopes, too_long},
     script::output_file as output_path,
@@ -35,6 +35,8 @@ const READING: Duration = Duration::from_secs(60);
 pub(super) enum StepOutput<'s> {
     /// Command, with the folder of its try.
     Task { ran: &'s RanTask, folder: &'s str },
+    /// Program of an agent, by its last text, with the folder of its try.
+    Program { text: &'s str, workspace: &'s RunWorkspace, folder: &'s str },
     /// Text of something else, as it would be written to the standard output.
     Text(&'s str),
 }
@@ -65,7 +67,9 @@ impl RunSaga {
         }
         let most = of.state.begun.dag.max_output_size;
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(OUTPUT_BYTES);
-        if let (Some(declared), StepOutput::Task { folder, .. }) = (&of.step.outputs, &of.from) {
+        if let Some(declared) = &of.step.outputs
+            && let StepOutput::Task { folder, .. } | StepOutput::Program { folder, .. } = &of.from
+        {
             let is_json = |kind: Option<DagDeclaredType>| kind == Some(DagDeclaredType::Json);
             let declared: Vec<_> =
                 declared.iter().map(|it| (it.name.as_str(), is_json(it.output_type))).collect();
@@ -161,6 +165,7 @@ impl RunSaga {
                 let path = of.scopes.resolve(of.work, path, TextField::StepText)?;
                 let workdir = match &of.from {
                     StepOutput::Task { ran, .. } => ran.result.capture.workdir.as_deref(),
+                    StepOutput::Program { workspace, .. } => Some(workspace.root.as_str()),
                     StepOutput::Text(_) => None,
                 };
                 let workdir = workdir.unwrap_or_default();
@@ -183,8 +188,10 @@ impl RunSaga {
     ) -> Result<String, ToolError> {
         let text = match of.from {
             StepOutput::Task { ran, .. } => self.output_of(ran, of_stdout, most).await?,
-            StepOutput::Text(text) if of_stdout => text.to_owned(),
-            StepOutput::Text(_) => String::new(),
+            StepOutput::Text(text) | StepOutput::Program { text, .. } if of_stdout => {
+                text.to_owned()
+            }
+            StepOutput::Text(_) | StepOutput::Program { .. } => String::new(),
         };
         match text.len() > most {
             true => Err(failed(format!("its output is longer than {most} bytes"))),
@@ -201,11 +208,14 @@ impl RunSaga {
             size_bytes: u64,
         }
         let caller = OnBehalfOf::own(Self::place_session(of.state)?, READING);
-        let StepOutput::Task { ran, .. } = of.from else {
-            return Err(failed(format!("`{path:.80}`: a step without a command has no files")));
+        let workspace = match &of.from {
+            StepOutput::Task { ran, .. } => ran.workspace.workspace,
+            StepOutput::Program { workspace, .. } => workspace.workspace,
+            StepOutput::Text(_) => {
+                return Err(failed(format!("`{path:.80}`: a step without a command has no files")));
+            }
         };
-        let args =
-            json!({ "workspace_id": ran.workspace.workspace, "path": path, "limit": READ_BYTES });
+        let args = json!({ "workspace_id": workspace, "path": path, "limit": READ_BYTES });
         let read = self.shared.tools.call_idempotent(of.state.begun.id, &caller, "file_read", args);
         let Content { content, next_offset, size_bytes } = read.await?;
         match next_offset < size_bytes {

@@ -67,7 +67,7 @@ impl StepShell {
 /// Command of a step.
 pub(super) enum StepCommand<'c> {
     Lines(&'c StepLines, StepShell),
-    Program { program: &'c str, args: &'c [String] },
+    Program { program: &'c str, args: &'c [String], stdin: Option<&'c str> },
 }
 
 /// Where a step works.
@@ -113,8 +113,11 @@ pub(super) fn script(command: &StepCommand<'_>, folders: &StepFolders<'_>) -> St
     }
     text.push_str(&before);
     match command {
-        StepCommand::Program { program, args } => {
+        StepCommand::Program { program, args, stdin } => {
             let words = args.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+            if let Some(stdin) = stdin {
+                let _infallible = write!(text, "printf %s {} | ", quoted(stdin));
+            }
             let _infallible = writeln!(text, "{} {words}", quoted(program));
         }
         StepCommand::Lines(StepLines::Commands(lines), shell) => {

@@ -177,7 +177,11 @@ impl RunSaga {
                 expand::called(state, work, &of.scopes, &of.node.with, parallel)?
             }
             ("foreach", Some(foreach)) => expand::looped(work, &of.scopes, foreach)?,
-            (action, _) => return self.act(&of, action).await.map(AttemptEnd::from),
+            (action, _) => {
+                let mut ended = self.act(&of, action).await?;
+                ended.end.again = self.again(&of, ended.end.exit_code, ended.end.outcome).await?;
+                return Ok(ended.into());
+            }
         };
         Ok(match children.is_empty() {
             true => self.collect_children(&of, &[]).into(),
@@ -257,7 +261,7 @@ impl RunSaga {
     }
 
     /// Working directory that the step or its DAG names.
-    fn folder(&self, of: &NodeTry<'_>) -> Result<Option<String>, ToolError> {
+    pub(super) fn folder(&self, of: &NodeTry<'_>) -> Result<Option<String>, ToolError> {
         let (own, root) = (&of.node.step.working_dir, &of.state.begun.dag.working_dir);
         let resolve = |text: &String, field| of.scopes.resolve(of.work, text, field);
         match (own, root) {
@@ -280,8 +284,18 @@ impl RunSaga {
         let program = with.get("command").and_then(Value::as_str).unwrap_or_default();
         let command = match &lines {
             Some(lines) => StepCommand::Lines(lines, of.shell(&with)),
-            None => StepCommand::Program { program, args: &args },
+            None => StepCommand::Program { program, args: &args, stdin: None },
         };
+        self.run_as(of, of.name.clone(), &command).await
+    }
+
+    /// Runs a command of a step, under a name that no other command of it has.
+    pub(super) async fn run_as(
+        &self,
+        of: &NodeTry<'_>,
+        name: String,
+        command: &StepCommand<'_>,
+    ) -> Result<NodeEnd, ToolError> {
         let stream = |stream: &Option<DagStream>| match stream {
             Some(DagStream::File(path)) => {
                 of.scopes.resolve(of.work, path, TextField::Path).map(Some)
@@ -299,8 +313,8 @@ impl RunSaga {
             stderr: stderr.as_deref(),
         };
         let request = CommandRequest {
-            name: of.name.clone(),
-            script: script(&command, &folders),
+            name,
+            script: script(command, &folders),
             env: of.scopes.env.clone(),
             timeout_secs: of.node.step.timeout_sec.filter(|secs| *secs > 0).unwrap_or(LONGEST_SECS),
         };
