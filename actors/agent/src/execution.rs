@@ -89,7 +89,7 @@ pub(crate) struct ExecutionShared {
     /// Longest wait for more budget.
     pub(crate) patience: TimeDelta,
     /// Server for mails.
-    pub(crate) mailer: Option<Mailer>,
+    pub(crate) mailer: Option<Arc<Mailer>>,
     /// All executions, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<ExecutionSaga>>,
     pub(crate) machines: Arc<ExecutionMachines>,

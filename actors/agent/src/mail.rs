@@ -2,11 +2,13 @@
 
 use std::{num::NonZeroU32, path::Path, time::Duration};
 
+use async_trait::async_trait;
 use governor::{
     DefaultKeyedRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
 };
 use hivekeep_kernel::{Layer, ToolError, User, codes::RATE_LIMITED};
+use hivekeep_ports::{Mail, Mails};
 use hivekeep_runtime::{http::authorities, read_secret};
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
@@ -26,15 +28,6 @@ use crate::{
 /// Longest wait for the server at each step.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Mail to be sent.
-pub(crate) struct Letter {
-    pub(crate) to: Vec<String>,
-    pub(crate) subject: String,
-    pub(crate) body: String,
-    /// Key of the job: the same for a second attempt.
-    pub(crate) key: String,
-}
-
 /// Operator's server, and the share of it that each user has left.
 pub(crate) struct Mailer {
     pub(crate) options: SmtpOptions,
@@ -45,16 +38,6 @@ impl Mailer {
     pub(crate) fn new(options: SmtpOptions) -> Self {
         let receivers = RateLimiter::keyed(Quota::per_hour(options.receivers_per_hour));
         Self { options, receivers }
-    }
-
-    /// Sends a mail; the id that the receivers know it by.
-    ///
-    /// # Errors
-    /// `handler_denied`, `rate_limited`, `mail_invalid`; `mail_failed`, retryable where the server may take it later.
-    pub(crate) async fn send(&self, user: User, letter: Letter) -> Result<String, ToolError> {
-        self.options.admit(&letter.to)?;
-        self.take(user, letter.to.len())?;
-        send(&self.options, letter).await
     }
 
     fn take(&self, user: User, receivers: usize) -> Result<(), ToolError> {
@@ -77,7 +60,16 @@ impl Mailer {
     }
 }
 
-async fn send(smtp: &SmtpOptions, letter: Letter) -> Result<String, ToolError> {
+#[async_trait]
+impl Mails for Mailer {
+    async fn send(&self, user: User, mail: Mail) -> Result<String, ToolError> {
+        self.options.admit(&mail.to)?;
+        self.take(user, mail.to.len())?;
+        send(&self.options, mail).await
+    }
+}
+
+async fn send(smtp: &SmtpOptions, letter: Mail) -> Result<String, ToolError> {
     let from = address(&smtp.from)?;
     let message_id = format!("<{}@{}>", letter.key, from.domain());
     let to = letter.to.iter().map(|to| address(to)).collect::<Result<Vec<_>, _>>()?;
@@ -88,6 +80,9 @@ async fn send(smtp: &SmtpOptions, letter: Letter) -> Result<String, ToolError> {
         .header(ContentType::TEXT_PLAIN);
     for to in to {
         message = message.to(Mailbox::new(None, to));
+    }
+    if let Some(reply_to) = &letter.reply_to {
+        message = message.reply_to(Mailbox::new(None, address(reply_to)?));
     }
     let message = message.body(letter.body).map_err(|error| invalid(error.to_string()))?;
     transport(smtp).await?.send(message).await.map_err(|error| failed(&error))?;

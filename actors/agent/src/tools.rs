@@ -15,7 +15,8 @@ use hivekeep_manifest_registry::{
     RegistryLimits, check_tenant,
 };
 use hivekeep_ports::{
-    ChildSessions, ImagePresence, Models, OwnWorkspaces, SessionQuotas, Tools, WorkspaceBounds,
+    ChildSessions, ImagePresence, Mails, Models, OwnWorkspaces, SessionQuotas, Tools,
+    WorkspaceBounds,
 };
 use hivekeep_runtime::{
     Child, Daemon, Ports,
@@ -289,6 +290,10 @@ impl AgentService {
         }
         let machines = Arc::new(ExecutionMachines::new(daemon, options.keep_workspace_secs)?);
         daemon.ports.offer::<dyn OwnWorkspaces>(machines.clone());
+        let mailer = options.smtp.clone().map(|smtp| Arc::new(Mailer::new(smtp)));
+        if let Some(mailer) = &mailer {
+            daemon.ports.offer::<dyn Mails>(mailer.clone());
+        }
         let shared = Arc::new(ExecutionShared {
             models: daemon.ports.need::<dyn Models>()?,
             children: daemon.ports.need::<dyn ChildSessions>()?,
@@ -297,7 +302,7 @@ impl AgentService {
             patience: TimeDelta::days(options.wait_days.into()),
             runs: OnceLock::new(),
             machines: machines.clone(),
-            mailer: options.smtp.clone().map(Mailer::new),
+            mailer,
             closing: daemon.closing.clone(),
         });
         let kept = RunOptions {

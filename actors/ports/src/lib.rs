@@ -10,6 +10,7 @@ mod commands;
 mod executions;
 mod files;
 mod guest_http;
+mod mails;
 mod model_relay;
 mod models;
 mod network;
@@ -58,6 +59,7 @@ pub use hivekeep_kernel::{
     ClientPrompt, FieldKind, FieldOption, FormField, Hold, Reservation, SessionQuotas, Standing,
     UserQuestion, UserReply, form_schema, form_takes,
 };
+pub use mails::{Mail, Mails};
 pub use model_relay::{
     ModelApi, ModelRelay, RELAY_PIECES_AHEAD, RelayEnd, RelayPiece, RelayRequest,
 };

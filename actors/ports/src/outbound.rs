@@ -30,6 +30,8 @@ pub struct OutboundRequest {
     pub body: String,
     /// Longest time.
     pub timeout: Duration,
+    /// Most bytes of the answer's body; the rest is left out.
+    pub most_bytes: usize,
 }
 
 /// Successful answer.
@@ -37,6 +39,8 @@ pub struct OutboundRequest {
 pub struct OutboundAnswer {
     /// Status, one of success.
     pub status: u16,
-    /// Beginning of the body.
+    /// Header fields, those that are no text left out.
+    pub headers: BTreeMap<String, String>,
+    /// Body, as far as it was asked for.
     pub body: String,
 }

@@ -11,8 +11,6 @@ use url::Url;
 
 use crate::{client, codes, egress::FetchReach, tools::Web};
 
-/// Bytes of an answer that are returned.
-const ANSWER_BYTES: usize = 4 * 1024;
 /// Header fields that are the client's.
 const OWN_FIELDS: [&str; 5] =
     ["host", "content-length", "transfer-encoding", "connection", "idempotency-key"];
@@ -49,16 +47,20 @@ impl OutboundRequests for Web {
         let mut response = asked.send().await.map_err(|error| client::failure(&error))?;
         fetcher.check_peer(&response, &url)?;
         let (status, mut body) = (response.status(), Vec::new());
-        while body.len() < ANSWER_BYTES {
+        let field = |(name, value): (&HeaderName, &HeaderValue)| {
+            Some((name.to_string(), value.to_str().ok()?.to_owned()))
+        };
+        let headers = response.headers().iter().filter_map(field).collect();
+        while body.len() < request.most_bytes {
             match response.chunk().await.map_err(|error| client::failure(&error))? {
                 Some(chunk) => body.extend_from_slice(&chunk),
                 None => break,
             }
         }
-        body.truncate(ANSWER_BYTES);
+        body.truncate(request.most_bytes);
         let body = String::from_utf8_lossy(&body).into_owned();
         if status.is_success() {
-            return Ok(OutboundAnswer { status: status.as_u16(), body });
+            return Ok(OutboundAnswer { status: status.as_u16(), headers, body });
         }
         let told = ToolError::new(
             Layer::Result,

@@ -11,8 +11,8 @@ use hivekeep_manifest::{
     common::{HttpMethod, JsonObject},
 };
 use hivekeep_ports::{
-    ChildTool, OutboundRequest, OutboundRequests, Places, SESSION_PLACE, TaskAssignment,
-    TaskOutcome, TaskResult, Tasks, own_workspace_name,
+    ChildTool, Mail, Mails, OutboundRequest, OutboundRequests, Places, SESSION_PLACE,
+    TaskAssignment, TaskOutcome, TaskResult, Tasks, own_workspace_name,
 };
 use hivekeep_runtime::{
     OnBehalfOf,
@@ -262,6 +262,7 @@ impl ExecutionSaga {
             key: handed.key.clone(),
             body,
             timeout,
+            most_bytes: 2 * RESULT_BYTES,
         });
         let answer = answer.await?;
         Ok(json!({ "status": answer.status, "answer": shown(&answer.body) }))
@@ -279,7 +280,8 @@ impl ExecutionSaga {
         };
         let subject = format!("{}: {}", state.begun.plan.agent, handed.status);
         let said = if handed.error.is_empty() { &handed.output } else { &handed.error };
-        let letter = mail::Letter {
+        let letter = Mail {
+            reply_to: None,
             to: plan.to.all().to_vec(),
             subject: text(&plan.subject, subject)?,
             body: text(&plan.body_template, said.clone())?,

@@ -2,7 +2,7 @@
 //! daemons that die at each record.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     num::NonZeroU32,
     sync::{Arc, Mutex},
 };
@@ -73,7 +73,7 @@ impl OutboundRequests for FakeOutbound {
         let plays = state.plays.clone();
         drop(state);
         plays.map_or(Ok(()), |plays| plays(&request, nth))?;
-        Ok(OutboundAnswer { status: 200, body: "taken".to_owned() })
+        Ok(OutboundAnswer { status: 200, headers: BTreeMap::new(), body: "taken".to_owned() })
     }
 }
 

@@ -14,7 +14,7 @@ use tokio_rustls::{
 };
 
 use crate::{
-    mail::{Letter, Mailer},
+    mail::Mailer,
     options::{SmtpOptions, SmtpSecurity},
 };
 
@@ -92,8 +92,9 @@ async fn server(listener: TcpListener, tls: TlsAcceptor, security: SmtpSecurity)
     said
 }
 
-fn letter(to: &[&str]) -> Letter {
-    Letter {
+fn letter(to: &[&str]) -> Mail {
+    Mail {
+        reply_to: None,
         to: to.iter().map(|&to| to.to_owned()).collect(),
         subject: "Done".to_owned(),
         body: "A text.".to_owned(),

@@ -24,6 +24,7 @@ async fn send(
         key: "key-1".to_owned(),
         body: "{\"a\": 1}".to_owned(),
         timeout: Duration::from_secs(20),
+        most_bytes: 3,
     };
     stage.web.send(request).await
 }
@@ -43,7 +44,8 @@ async fn a_request_is_sent_with_its_key_and_a_failure_says_whether_it_may_pass()
     .await;
     let stage = Stage::new(&options());
     let good = send(&stage, server.url("/good"), &[("X-Team", "core")]).await.expect("taken");
-    assert_eq!(good, OutboundAnswer { status: 202, body: "taken".to_owned() });
+    assert_eq!((good.status, good.body.as_str()), (202, "tak"), "as much as is asked for");
+    assert_eq!(good.headers.get("content-length").map(String::as_str), Some("5"));
     let head = server.heads().remove(0).to_lowercase();
     for line in
         ["put /good", "idempotency-key: key-1", "content-type: application/json", "x-team: core"]
