@@ -12,6 +12,7 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod go_template;
 pub mod lower;
 pub mod machine;
 pub mod plan;

@@ -35,6 +35,11 @@ impl<A> RunProgress<A> {
                 self.nodes[key.node.at()].phase = NodePhase::Waits;
                 Some(())
             }
+            ProgressRecord::Delayed { key, until, .. } => {
+                self.phase(*key, &NodePhase::Entered)?;
+                self.nodes[key.node.at()].phase = NodePhase::Pauses(*until);
+                Some(())
+            }
             ProgressRecord::PushedBack { key, .. } => self.pushed_back(*key),
             ProgressRecord::Expanded { key, children, .. } => self.expanded(*key, *children),
             ProgressRecord::ChildBegun { key, child, .. } => {

@@ -168,6 +168,15 @@ pub enum ProgressRecord {
         /// Time of the record.
         at: DateTime<Utc>,
     },
+    /// A try waits for a time, at which another one begins.
+    Delayed {
+        /// Try of the node.
+        key: NodeKey,
+        /// Time of the next try.
+        until: DateTime<Utc>,
+        /// Time of the record.
+        at: DateTime<Utc>,
+    },
     /// A person sent a try back to the earlier node that it names.
     PushedBack {
         /// Try of the node.
@@ -249,6 +258,7 @@ impl ProgressRecord {
             | Self::Entered { at, .. }
             | Self::Ended { at, .. }
             | Self::Waits { at, .. }
+            | Self::Delayed { at, .. }
             | Self::PushedBack { at, .. }
             | Self::Expanded { at, .. }
             | Self::ChildBegun { at, .. }
