@@ -12,7 +12,8 @@ use hivekeep_door_server::{
 use hivekeep_kernel::{ActorRow, Census, Fault, Room, ToolError, entity::spawn_root};
 use hivekeep_policy::PolicyEngine;
 use hivekeep_ports::{
-    ChildSessions, KnownUsers, LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor,
+    ChildSessions, KnownUsers, LateTools, People, SessionToolsets, StandingQuestions,
+    ToolPublisher, ValueRedactor,
 };
 use hivekeep_registry::{
     DeferredCalls, DispatchParts, DispatchedChildren, Dispatcher, Redactor, RegistryArgs, Routes,
@@ -359,6 +360,7 @@ impl Tree {
         let deferred = deferred.await?;
         let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
         daemon.ports.offer::<dyn People>(Arc::new(people));
+        daemon.ports.offer::<dyn StandingQuestions>(Arc::new(policy.approvals().clone()));
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;

@@ -11,6 +11,7 @@ mod admit;
 mod decide;
 mod input;
 mod question;
+mod standing;
 mod state;
 #[cfg(test)]
 mod tests;

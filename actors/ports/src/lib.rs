@@ -16,6 +16,7 @@ mod models;
 mod network;
 mod outbound;
 mod people;
+mod questions;
 mod sessions;
 mod tasks;
 mod tools;
@@ -75,6 +76,7 @@ pub use network::{
 };
 pub use outbound::{OutboundAnswer, OutboundRequest, OutboundRequests};
 pub use people::{ConversationMode, People, UserOutcome};
+pub use questions::{QuestionState, StandingQuestion, StandingQuestions};
 pub use sessions::{DefaultSize, KnownUsers, SessionToolsets, SizeBound, WorkspaceBounds};
 pub use tasks::{
     OldestWaiting, TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome,

@@ -188,6 +188,17 @@ impl<G: Saga<State: RunState>> Runs<G> {
         self.0.table.find(caller, id).map(|found| found.view)
     }
 
+    /// Looks at a run that is open, without a copy; `look` is short, and asks nothing of the runs.
+    pub fn look<R>(&self, id: IdOf<G>, look: impl FnOnce(&G::State) -> R) -> Option<R> {
+        Some(self.0.table.handle(id)?.view(|view| look(&view.state)))
+    }
+
+    /// Looks so at all runs that are open.
+    pub fn look_at_all(&self, mut look: impl FnMut(IdOf<G>, &G::State)) {
+        let open = self.0.table.open();
+        open.into_iter().for_each(|(id, handle)| handle.view(|view| look(id, &view.state)));
+    }
+
     /// Lists runs, of one group or of all, the newest first: at most `limit`, and how many there are.
     pub fn list(
         &self,

@@ -74,11 +74,29 @@ pub const RUNTIME_MISSING: &ErrorCode = &ErrorCode {
     next_step: "Have the operator add one, or use another language.",
 };
 
+/// A step that somebody answers does not wait for an answer.
+pub const STEP_NOT_WAITING: &ErrorCode = &ErrorCode {
+    name: "step_not_waiting",
+    meaning: "The step does not wait for a person.",
+    cause: "It has not come that far, was stopped, asks nobody, or its name is another.",
+    next_step: "Look at the run with `dag_runs`: it shows the steps that wait, with their questions.",
+};
+
+/// A step has another answer already.
+pub const ANSWERED_OTHERWISE: &ErrorCode = &ErrorCode {
+    name: "answered_otherwise",
+    meaning: "The step was answered differently before.",
+    cause: "Somebody else answered first, here or in the approvals; the first answer counts.",
+    next_step: "Look at the run with `dag_runs`; retry it from the step if the answer was wrong.",
+};
+
 /// All of them.
 pub const ALL: &[&ErrorCode] = &[
     RUN_NOT_FOUND,
     STEP_FAILED,
     DAG_INVALID,
+    STEP_NOT_WAITING,
+    ANSWERED_OTHERWISE,
     WORKFLOW_NOT_FOUND,
     WORKFLOW_REJECTED,
     RUNTIME_MISSING,

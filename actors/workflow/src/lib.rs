@@ -3,10 +3,11 @@
 //! ```text
 //! workflows     the tools, and the registry of manifests
 //! runs ─ run*   a run each, while it has something to do: its steps are tasks of a guest
+//! questions     questions to people of all runs that wait, as they stand in the approvals
 //! ```
 //! Texts are checked by `hivekeep-manifest`, those of workflows kept by `hivekeep-manifest-registry`, and lowered and
 //! resolved by `hivekeep-plan`; runs are begun, kept and gone on with by [`hivekeep_runtime::runs`]. A step runs a
-//! command, a program of the agents family, a tool, a DAG or a loop, or asks a model. The states of a workflow are nodes
+//! command, a program of the agents family, a tool, a DAG or a loop, or asks a model or a person. The states of a workflow are nodes
 //! of such a plan, too.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
@@ -19,11 +20,14 @@ mod run;
 mod service;
 mod workflows;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use hivekeep_kernel::{
     CallCx, ErrorCode, Layer, RestartPolicy, RunId, Service, ServiceActor, SessionId, ToolError,
-    ToolInfo,
+    ToolInfo, codes::RUN_OVER, lock,
 };
 use hivekeep_manifest_registry::RegisteredManifest;
 use hivekeep_plan::progress::RunOutcome;
@@ -36,13 +40,16 @@ use hivekeep_runtime::{
 };
 
 pub use machine::{MachineRequest, MachineStatus, Workflows};
+pub use hivekeep_plan::resolve::FormValues;
 pub use options::Options;
-pub use run::{HELD, RunPlace, RunRequest, RunTrigger};
-use run::{RunFold, RunRecord, RunSaga, RunShared};
+pub use run::{AnswerEffect, HELD, RunPlace, RunRequest, RunTrigger, StepAnswer};
+use run::{
+    DeskActor, RunFold, RunRecord, RunSaga, RunShared, answered, node_named,
+};
 use service::WorkflowService;
 use workflows::DeployedWorkflow;
 
-/// Family of the tools of DAGs and of their runs; two actors below the root. Needs the ports
+/// Family of the tools of DAGs and of their runs; three actors below the root. Needs the ports
 /// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places),
 /// [`PlaceFiles`](hivekeep_ports::PlaceFiles), [`Tasks`](hivekeep_ports::Tasks) and
 /// [`TaskOutputs`](hivekeep_ports::TaskOutputs), and the limit of calls that wait; looks for
@@ -70,10 +77,10 @@ result; aegis.workflow.create deploys one from its manifest. aegis.execute.inten
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        let (service, child) = WorkflowService::open(daemon, &options).await?;
+        let (service, children) = WorkflowService::open(daemon, &options).await?;
         let address = daemon.address("workflows", RestartPolicy::ENTITY);
         let mut mounted = Mounted::default();
-        mounted.children.push(child);
+        mounted.children.extend(children);
         let service = Arc::new(service);
         daemon.ports.offer::<dyn RunFeeds>(service.clone());
         Ok(mounted.serving::<ServiceActor<WorkflowService>>(&address, service))
@@ -82,18 +89,24 @@ result; aegis.workflow.create deploys one from its manifest. aegis.execute.inten
 
 /// Runs of DAGs. Cheap to clone; clones are one.
 #[derive(Clone)]
-pub struct DagRuns(Runs<RunSaga>);
+pub struct DagRuns(Runs<RunSaga>, Arc<RunShared>);
 
 impl DagRuns {
-    /// Reads all runs of the journal. The child is the actor that goes on with them, `runs` below the root.
+    /// Reads all runs of the journal. The children are the actor that goes on with them, `runs` below the root, and
+    /// the one that puts their questions to people, `questions`.
     ///
     /// # Errors
     /// `state_unreadable`; `internal` where a family that runs need is not there.
-    pub async fn open(daemon: &Daemon, options: RunOptions) -> Result<(Self, Child), ToolError> {
+    pub async fn open(
+        daemon: &Daemon,
+        options: RunOptions,
+    ) -> Result<(Self, [Child; 2]), ToolError> {
         let shared = Arc::new(RunShared::of(daemon)?);
         let (runs, child) = Runs::open(daemon, "runs", options, shared.clone()).await?;
         let _the_first = shared.runs.set(runs.downgrade());
-        Ok((Self(runs), child))
+        let desk = daemon.address("questions", RestartPolicy::ESSENTIAL);
+        let desk = Child::new::<DeskActor>(desk, shared.clone());
+        Ok((Self(runs, shared), [child, desk]))
     }
 
     /// Begins a run, which is durable when this returns.
@@ -200,6 +213,44 @@ impl DagRuns {
         from: hivekeep_plan::progress::RetryFrom,
     ) -> Result<(), ToolError> {
         self.0.reopen(caller, &id.to_string(), move |state| state.retried(from)).await
+    }
+
+    /// Answers a step that waits for a person: a human task by its id, an approval by the step's id or name. The run
+    /// goes on, and nobody is asked any more.
+    ///
+    /// # Errors
+    /// `run_not_found`, `step_not_waiting`, `answered_otherwise`, `invalid_input`, `too_large`, `journal_failed`;
+    /// `busy` where it is pushed back while a step works that would be done again.
+    pub async fn answer(
+        &self,
+        caller: RunCaller,
+        id: RunId,
+        step: &str,
+        answer: StepAnswer,
+    ) -> Result<AnswerEffect, ToolError> {
+        let (step, by, effect) = (step.trim().to_owned(), caller.user.to_string(), Arc::default());
+        let decide = {
+            let effect: Arc<Mutex<Option<AnswerEffect>>> = Arc::clone(&effect);
+            move |state: &RunFold| {
+                let node = node_named(state, &step)?;
+                let (decision, done) = answered(state, (node, None), &answer, &by)?;
+                *lock(&effect) = Some(done);
+                Ok(decision)
+            }
+        };
+        let told = match self.0.tell(caller, &id.to_string(), decide.clone()).await {
+            Err(error) if error.is(RUN_OVER) => {
+                // What was answered so before is no error.
+                let again = self.0.get(caller, &id.to_string()).map(|view| decide(&view.state))?;
+                let differs = |other: &ToolError| other.is(codes::ANSWERED_OTHERWISE);
+                again.map(drop).map_err(|other| if differs(&other) { other } else { error })
+            }
+            told => told,
+        };
+        self.1.desk.look();
+        told?;
+        let effect = lock(&effect).take();
+        Ok(effect.unwrap_or(AnswerEffect::Taken))
     }
 }
 

@@ -14,12 +14,15 @@ mod chat;
 mod children;
 mod command;
 mod conditions;
+mod desk;
 mod events;
 mod expand;
 mod harness;
 mod obeyed;
 mod outputs;
+mod people;
 mod place;
+mod question;
 mod records;
 mod scope;
 mod script;
@@ -38,7 +41,7 @@ use hivekeep_plan::{
     plan::NodeRole,
     progress::{DueStep, NodeKey, ProgressRecord},
 };
-use hivekeep_ports::{ChildSessions, Places, TaskOutputs, Tasks};
+use hivekeep_ports::{ChildSessions, Places, StandingQuestions, TaskOutputs, Tasks};
 use hivekeep_runtime::{
     Daemon, ToolClient,
     log::{Decision, LogError},
@@ -51,9 +54,13 @@ use tokio_util::sync::CancellationToken;
 pub use begin::RunRequest;
 pub(crate) use children::MAX_DEPTH;
 pub(crate) use command::{CommandRequest, LONGEST_SECS, RanTask};
+pub(crate) use desk::DeskActor;
+use desk::QuestionDesk;
 pub(crate) use expand::run_outputs;
 pub(crate) use obeyed::steps;
 pub(crate) use outputs::failed;
+pub use people::{AnswerEffect, StepAnswer};
+pub(crate) use people::{answered, node_named};
 pub(crate) use place::{MAKING, PATIENCE, PAUSE};
 pub(crate) use records::{
     NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunWorkspace,
@@ -91,6 +98,7 @@ pub(crate) struct RunShared {
     pub(crate) tasks: Arc<dyn Tasks>,
     pub(crate) outputs: Arc<dyn TaskOutputs>,
     pub(crate) tools: ToolClient<RunId>,
+    pub(crate) desk: QuestionDesk,
     /// All runs, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<RunSaga>>,
 }
@@ -107,6 +115,7 @@ impl RunShared {
             tasks: daemon.ports.need::<dyn Tasks>()?,
             outputs: daemon.ports.need::<dyn TaskOutputs>()?,
             tools: ToolClient::new(daemon.tools.clone()),
+            desk: QuestionDesk::new(daemon.ports.find::<dyn StandingQuestions>()),
             runs: OnceLock::new(),
             daemon: daemon.clone(),
         })

@@ -4,6 +4,7 @@ mod agents;
 mod cases;
 mod guest;
 mod machine;
+mod people;
 mod runs;
 mod workflows;
 
@@ -12,7 +13,9 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_kernel::{RunId, SessionId, ToolError, User};
 use hivekeep_manifest::read_dag;
 use hivekeep_plan::progress::RunOutcome;
-use hivekeep_ports::{ChildSessions, Executions, Models, Places, TaskOutputs, Tasks};
+use hivekeep_ports::{
+    ChildSessions, Executions, Models, Places, StandingQuestions, TaskOutputs, Tasks,
+};
 use hivekeep_runtime::{
     Daemon, Family, Mounted, NoOptions, Ports, WaiterLimit,
     runs::{RunCaller, RunOptions},
@@ -26,6 +29,7 @@ use crate::{
 };
 use agents::FakeAgents;
 use guest::FakeGuest;
+use people::FakePeople;
 
 /// Caller who sees all runs.
 const ALL: RunCaller = RunCaller { user: User::Uid(0), operator: true };
@@ -40,10 +44,10 @@ impl Family for RunsFamily {
 
     async fn mount(daemon: &Daemon, _: NoOptions) -> Result<Mounted, ToolError> {
         let options = RunOptions { max_running: 100, kept: 1_000, kept_days: 1 };
-        let (runs, child) = DagRuns::open(daemon, options).await?;
+        let (runs, children) = DagRuns::open(daemon, options).await?;
         daemon.ports.offer(Arc::new(runs));
         let mut mounted = Mounted::default();
-        mounted.children.push(child);
+        mounted.children.extend(children);
         Ok(mounted)
     }
 }
@@ -52,6 +56,7 @@ struct Stage {
     rig: Rig<RunsFamily>,
     guest: FakeGuest,
     agents: FakeAgents,
+    people: FakePeople,
 }
 
 impl Stage {
@@ -62,8 +67,8 @@ impl Stage {
     /// Stage with further ports.
     async fn offering(offer: impl Fn(&Ports) + Send + Sync + 'static) -> Self {
         let guest = FakeGuest::default();
-        let agents = FakeAgents::default();
-        let (offered, working) = (guest.clone(), agents.clone());
+        let (agents, people) = (FakeAgents::default(), FakePeople::default());
+        let (offered, working, asked) = (guest.clone(), agents.clone(), people.clone());
         let services = RigServices {
             sessions: Arc::new(FakeUsers::all(User::Uid(0))),
             tools: Arc::new(guest.clone()),
@@ -74,11 +79,12 @@ impl Stage {
                 ports.offer::<dyn TaskOutputs>(Arc::new(offered.clone()));
                 ports.offer::<dyn Executions>(Arc::new(working.clone()));
                 ports.offer::<dyn Models>(Arc::new(working.clone()));
+                ports.offer::<dyn StandingQuestions>(Arc::new(asked.clone()));
                 ports.offer(WaiterLimit::new(64, 64));
                 offer(ports);
             }),
         };
-        Self { rig: Rig::new(NoOptions {}, services).await, guest, agents }
+        Self { rig: Rig::new(NoOptions {}, services).await, guest, agents, people }
     }
 
     fn runs(&self) -> Arc<DagRuns> {
@@ -104,7 +110,7 @@ impl Stage {
     }
 
     async fn over(&self, id: RunId) -> RunFold {
-        let (DagRuns(runs), id) = (&*self.runs(), id.to_string());
+        let (DagRuns(runs, _), id) = (&*self.runs(), id.to_string());
         let ended = tokio::time::timeout(PATIENCE, runs.ended(ALL, &id)).await;
         let view = ended.unwrap_or_else(|_| panic!("{:#?}", runs.get(ALL, &id).map(|it| it.state)));
         assert!(view.as_ref().is_ok_and(|view| view.given_up.is_none()), "it is given up");

@@ -29,7 +29,7 @@ impl Approvals {
         client: Option<&dyn ClientPrompt>,
     ) -> Result<UserOutcome, ToolError> {
         let mut changes = self.changes();
-        let asked = self.question(call, question.clone()).await?;
+        let asked = self.question(call, question.clone(), LASTS).await?;
         if let Some(client) = client.filter(|client| client.repeats()) {
             if self.get(asked.id).is_some_and(|one| one.state == ApprovalState::Pending) {
                 // The reply comes with the next call, if it did not come with this one.
@@ -63,10 +63,11 @@ impl Approvals {
     }
 
     /// The question as it waits, or was answered; a new one if there is none.
-    async fn question(
+    pub(super) async fn question(
         &self,
         call: WantedCall,
         question: UserQuestion,
+        lasts: Duration,
     ) -> Result<Approval, ToolError> {
         let now = Utc::now();
         let mut asked = None;
@@ -78,7 +79,7 @@ impl Approvals {
             }
             self.room_to_wait(ledger, call.user, true, now)?;
             let new = Approval {
-                expires_at: now + LASTS,
+                expires_at: now + lasts,
                 question: Some(question.clone()),
                 ..self.new_approval(call, question.question, false, now)
             };

@@ -1,7 +1,9 @@
 //! Approvals by themselves: what each is bound to, how long it holds, and what is told of it.
 
 use hivekeep_kernel::SessionId;
-use hivekeep_ports::{UserOutcome, UserQuestion};
+use hivekeep_ports::{
+    QuestionState, StandingQuestion, StandingQuestions, UserOutcome, UserQuestion,
+};
 use hivekeep_runtime::log::Sourced;
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
@@ -509,4 +511,42 @@ async fn a_client_that_repeats_its_call_brings_the_reply_with_it() {
     assert_eq!(ask(&heard).await, UserOutcome::Replied(reply));
     assert_eq!((silent.1.into_inner().unwrap(), heard.1.into_inner().unwrap()), (vec![], vec![id]));
     assert_eq!(approvals.get(id).expect("known").state, ApprovalState::Used);
+}
+
+#[tokio::test]
+async fn a_question_stands_with_its_answer_until_it_is_settled() {
+    let bench = bench(ApprovalOptions::default()).await;
+    let approvals = bench.engine.approvals();
+    let (session, reply) =
+        (SessionId::new(), UserReply { text: Some("x".to_owned()), ..UserReply::default() });
+    let put = |name: &str| {
+        let question = UserQuestion { free_text: true, ..UserQuestion::default() };
+        let name = name.to_owned();
+        approvals.put(StandingQuestion { session, user: ME, tool: "dag", name, question })
+    };
+    let replied = ApprovalAnswer { reply: Some(reply.clone()), ..yes() };
+    let by = "uid:1 (cli)".to_owned();
+    for (name, answer, wanted) in [
+        ("a", replied, QuestionState::Replied { by: by.clone(), reply }),
+        ("b", yes(), QuestionState::Replied { by: by.clone(), reply: UserReply::default() }),
+        ("c", no(), QuestionState::Refused { by, why: Some("w".repeat(1_000)) }),
+    ] {
+        let id = put(name).await.expect("put");
+        assert_eq!(StandingQuestions::state(approvals, id), QuestionState::Waits);
+        assert_eq!(put(name).await, Ok(id), "it stands once");
+        approvals.decide(id, &person(), answer).await.expect("decided");
+        for _ in 0..2 {
+            assert_eq!(StandingQuestions::state(approvals, id), wanted, "an answer is not used up");
+            assert_eq!(put(name).await, Ok(id), "it is answered");
+        }
+        assert_eq!(approvals.standing("dag"), [id]);
+        approvals.settle(id).await.expect("settled");
+        assert_eq!(StandingQuestions::state(approvals, id), QuestionState::Gone);
+        assert!(put(name).await.is_ok_and(|other| other != id), "it is asked anew");
+        for id in approvals.standing("dag") {
+            approvals.settle(id).await.expect("taken back");
+        }
+        assert!(approvals.list(false).is_empty(), "nobody is asked any more");
+    }
+    approvals.settle(ApprovalId::new()).await.expect("nothing is to be settled");
 }

@@ -15,6 +15,8 @@ use super::{
     NodeLeft, RunFold, RunRecord, RunSaga, RunTrigger,
     begin::invalid,
     expand::{item_scope, run_outputs},
+    obeyed::steps,
+    people::TASK,
     place::{PATIENCE, PAUSE},
     records::{LoopBody, RunBegun, RunChild, RunDag, RunText},
     scope::RunScopes,
@@ -24,7 +26,7 @@ use super::{
 /// Most runs above a run.
 pub(crate) const MAX_DEPTH: u32 = 10;
 /// Daemon itself, which sees all runs.
-const DAEMON: RunCaller = RunCaller { user: User::Nobody, operator: true };
+pub(super) const DAEMON: RunCaller = RunCaller { user: User::Nobody, operator: true };
 
 impl RunSaga {
     fn runs(&self) -> Result<Runs<Self>, ToolError> {
@@ -108,6 +110,11 @@ impl RunSaga {
         let (dag, name, body) = match (&planned.dag, foreach) {
             (Some(name), _) => {
                 let dag = begun.documents.get(name).cloned();
+                if dag.as_ref().is_some_and(asks_people) {
+                    let message =
+                        format!("the DAG `{name:.80}` has `human.task`, and no child may");
+                    return Err(invalid(message));
+                }
                 (
                     dag.ok_or_else(|| invalid(format!("there is no DAG `{name}`")))?,
                     name.clone(),
@@ -222,6 +229,11 @@ impl RunSaga {
             }
         }
     }
+}
+
+/// True for a DAG with a human task, which only a run that somebody started may have.
+fn asks_people(dag: &DagManifest) -> bool {
+    steps(dag).into_iter().any(|step| step.action.as_deref() == Some(TASK))
 }
 
 /// Records a child's end in its parent, with its beginning where the parent has not recorded that yet.

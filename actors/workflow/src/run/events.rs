@@ -50,8 +50,14 @@ fn moved(progress: &ProgressRecord, left: Option<&NodeLeft>) -> (&'static str, V
         ProgressRecord::Ended { key, end, .. } => {
             ("step_ended", json!({ "step": key, "end": end, "left": left }))
         }
-        ProgressRecord::Waits { key, .. } => ("step_waits", json!(key)),
-        ProgressRecord::PushedBack { key, .. } => ("step_pushed_back", json!(key)),
+        ProgressRecord::Waits { key, .. } => {
+            let waits = left.and_then(|left| left.waits.as_deref());
+            ("step_waits", json!({ "step": key, "question": waits }))
+        }
+        ProgressRecord::PushedBack { key, .. } => {
+            let answer = left.and_then(|left| left.answer.as_deref());
+            ("step_pushed_back", json!({ "step": key, "answer": answer }))
+        }
         ProgressRecord::Expanded { key, children, .. } => {
             ("step_expanded", json!({ "step": key, "children": children }))
         }

@@ -49,7 +49,6 @@ pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
 fn of_step(step: &DagStep) -> Option<&'static str> {
     let artifact = |stream: &Option<DagStream>| matches!(stream, Some(DagStream::Detail(detail)) if detail.artifact.is_some());
     let fields = [
-        ("approval", step.approval.is_some()),
         ("container", step.container.is_some()),
         ("dependencies", step.dependencies.is_some()),
         ("inputs", step.inputs.is_some()),

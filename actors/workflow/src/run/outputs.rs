@@ -65,8 +65,7 @@ impl RunSaga {
         if let StepOutput::Text(text) = of.from {
             left.logs = Some(Box::new(log_of(text)));
         }
-        let most = of.state.begun.dag.max_output_size;
-        let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(OUTPUT_BYTES);
+        let most = most_bytes(of.state);
         if let Some(declared) = &of.step.outputs
             && let StepOutput::Task { folder, .. } | StepOutput::Program { folder, .. } = &of.from
         {
@@ -235,6 +234,12 @@ fn log_of(text: &str) -> TaskCapture {
         path: None,
     };
     TaskCapture { stdout, ..TaskCapture::default() }
+}
+
+/// Most bytes of an output.
+pub(super) fn most_bytes(state: &RunFold) -> usize {
+    let most = state.begun.dag.max_output_size;
+    most.and_then(|most| usize::try_from(most).ok()).unwrap_or(OUTPUT_BYTES)
 }
 
 pub(crate) fn failed(what: String) -> ToolError {

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::machine::{MachineRecord, RunWorkflow};
+use super::people::{NodeWait, PersonAnswer};
 
 /// Reason of a run's beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +193,12 @@ pub(crate) struct NodeLeft {
     /// Steps that a router chose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) chosen: Vec<String>,
+    /// Question, while the try waits for its answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waits: Option<Box<NodeWait>>,
+    /// Answer of a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<Box<PersonAnswer>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<Box<ToolError>>,
     /// State of a workflow, of a run of one.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_plan::{
-    plan::{NodeIndex, NodeOrder},
+    plan::{NodeIndex, NodeOrder, NodeRole},
     progress::NodePhase,
     resolve::{
         ItemScope, NamedTexts, StepValues, TextField, TextScopes, TextTooLong, managed_env,
@@ -12,7 +12,7 @@ use hivekeep_plan::{
     },
 };
 
-use super::{RunFold, records::NodeLeft, state::RunWork};
+use super::{RunFold, people::PushBack, records::NodeLeft, state::RunWork};
 use crate::codes;
 
 /// Scopes of a step, or of the DAG itself.
@@ -63,6 +63,20 @@ impl RunScopes {
             if let Some(left) = state.left.get(at) {
                 scopes.env.extend(left.variables.clone());
             }
+        }
+        if let Some(iteration) = state.pushed_back.get(&node) {
+            let all = state.push_backs.get(..*iteration).unwrap_or_default();
+            scopes.env.extend(PushBack::variables(all, &planned.action));
+            scopes.context.insert("pushback.iteration".to_owned(), iteration.to_string());
+            let stdout = state.left.get(&node).and_then(|left| left.stdout_file.clone());
+            let stdout = stdout.map(|it| ("pushback.previous_stdout_file".to_owned(), it));
+            scopes.context.extend(stdout);
+        }
+        if planned.role == NodeRole::Wait {
+            let waiting = work.progress.waiting();
+            let names = waiting.filter_map(|key| Some(&*work.progress.plan().node(key.node)?.name));
+            let names: Vec<_> = names.collect();
+            scopes.env.insert("DAG_WAITING_STEPS".to_owned(), names.join(","));
         }
         let values = before.into_iter().filter_map(|at| {
             let id = work.progress.plan().node(at)?.id.clone()?;

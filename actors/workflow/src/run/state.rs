@@ -1,6 +1,9 @@
 //! State of a run, as its records add up to it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User};
@@ -18,6 +21,7 @@ use hivekeep_runtime::{
 
 use super::{
     RunStep, events,
+    people::{GivenAnswer, PersonAnswer, PushBack},
     records::{
         NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunTrigger, RunWorkspace,
     },
@@ -39,6 +43,10 @@ pub(crate) struct RunFold {
     pub(crate) results: BTreeMap<(NodeIndex, u32), Arc<NodeLeft>>,
     /// State machine, of a run of a workflow.
     pub(crate) machine: Option<Arc<MachineState>>,
+    /// Push-backs of the attempt in their order.
+    pub(crate) push_backs: Arc<Vec<PushBack>>,
+    /// Nodes that were done again, with the number of push-backs until then.
+    pub(crate) pushed_back: BTreeMap<NodeIndex, usize>,
     pub(crate) last_at: DateTime<Utc>,
     /// Times that it was retried.
     pub(crate) attempt: u32,
@@ -127,13 +135,19 @@ impl RunFold {
             }
             RunStage::Refused(_) => return None,
         };
+        let before = matches!(progress, ProgressRecord::PushedBack { .. }).then(|| ended(work));
         work.progress.apply(&progress).ok()?;
         if let (RunText::Workflow(text), Some(machine)) = (&self.begun.text, &mut self.machine) {
             let record = left.as_deref().and_then(|left| left.machine.as_deref());
             Arc::make_mut(machine).moved(text, &progress, record);
         }
         match &progress {
-            ProgressRecord::Ended { key, .. } => {
+            ProgressRecord::PushedBack { key, .. } => {
+                let (before, now) = (before.unwrap_or_default(), ended(work));
+                let again = before.difference(&now).copied().chain([key.node]).collect();
+                self.push_back(again, left, progress.at());
+            }
+            ProgressRecord::Ended { key, .. } | ProgressRecord::Waits { key, .. } => {
                 if let Some(mut left) = left.filter(|left| left.machine.is_none()) {
                     left.logs = None;
                     self.left.insert(key.node, Arc::from(left));
@@ -156,10 +170,24 @@ impl RunFold {
         Some(())
     }
 
+    /// Notes for nodes why they are done again.
+    fn push_back(&mut self, nodes: Vec<NodeIndex>, left: Option<Box<NodeLeft>>, at: DateTime<Utc>) {
+        let Some(PersonAnswer { by, given: GivenAnswer::PushedBack { values, reason } }) =
+            left.and_then(|left| left.answer).map(|answer| *answer)
+        else {
+            return;
+        };
+        let iteration = self.push_backs.len() + 1;
+        let push_back = PushBack { iteration, by, at, reason, inputs: values };
+        Arc::make_mut(&mut self.push_backs).push(push_back);
+        self.pushed_back.extend(nodes.into_iter().map(|node| (node, iteration)));
+    }
+
     /// Begins another attempt: a session of its own, as the one before is closed.
     fn reopen(&mut self) {
         (self.session, self.workspace, self.closed) = (None, None, false);
         self.attempt += 1;
+        (self.push_backs, self.pushed_back) = Default::default();
         let RunStage::Works(work) = &self.stage else { return };
         let stands = |at: &NodeIndex| {
             let phase = work.progress.node(*at).map(|node| &node.phase);
@@ -167,6 +195,15 @@ impl RunFold {
         };
         self.left.retain(|at, _| stands(at));
     }
+}
+
+/// Nodes that have ended.
+fn ended(work: &RunWork) -> BTreeSet<NodeIndex> {
+    let is_ended = |at: &NodeIndex| {
+        let phase = work.progress.node(*at).map(|node| &node.phase);
+        matches!(phase, Some(NodePhase::Ended(_)))
+    };
+    work.progress.plan().indexed().map(|(at, _)| at).filter(is_ended).collect()
 }
 
 impl Sourced for RunFold {
@@ -194,6 +231,8 @@ impl Sourced for RunFold {
             left: BTreeMap::new(),
             children: BTreeMap::new(),
             results: BTreeMap::new(),
+            push_backs: Arc::default(),
+            pushed_back: BTreeMap::new(),
             attempt: 0,
             closed: false,
         })
@@ -322,8 +361,14 @@ impl RunState for RunFold {
         Some(record.at())
     }
 
+    /// Keeps what people answered, so that the same answer given again is known as such.
     fn rest(&mut self) {
-        self.left.clear();
+        let answers = std::mem::take(&mut self.left).into_iter().filter_map(|(node, left)| {
+            let answer = Some(left.answer.clone()?);
+            Some((node, Arc::new(NodeLeft { answer, ..NodeLeft::default() })))
+        });
+        self.left = answers.collect();
+        (self.push_backs, self.pushed_back) = Default::default();
         self.children.clear();
         self.results.clear();
         if let Some(machine) = &mut self.machine {

@@ -18,6 +18,7 @@ use super::{
     conditions::{ConditionPlace, matches},
     expand,
     outputs::{StepOutput, Succeeded, failed},
+    people::TASK,
     records::{RunChild, RunText},
     scope::{RunScopes, too_long, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
@@ -51,6 +52,8 @@ enum AttemptEnd {
     Ended(Box<NodeEnd>),
     /// Children are begun; the try ends when they have.
     Expands(Vec<RunChild>),
+    /// A person is asked; the try ends with the answer.
+    Waits(Box<NodeLeft>),
 }
 
 impl From<NodeEnd> for AttemptEnd {
@@ -103,6 +106,14 @@ impl RunSaga {
         }
         let NodeEnd { end, left } = match self.attempt(&state, work, key, entered).await {
             Ok(AttemptEnd::Ended(ended)) => *ended,
+            Ok(AttemptEnd::Waits(left)) => {
+                fault_point!("run.before_wait");
+                self.moved(ProgressRecord::Waits { key, at: Utc::now() }, Some(left)).await?;
+                fault_point!("run.after_wait");
+                self.shared.desk.waits(state.begun.id, key);
+                self.forget(&state, &try_name(key)).await;
+                return Ok(());
+            }
             Ok(AttemptEnd::Expands(children)) => {
                 let expanded = ProgressRecord::Expanded {
                     key,
@@ -134,10 +145,14 @@ impl RunSaga {
 
     /// Ends a try that waits, as the run is stopped.
     pub(super) async fn leave(&self, key: NodeKey) -> Result<(), LogError> {
-        let stopped = self.stop_children(&self.handle.state(), key).await;
+        let state = self.handle.state();
+        let stopped = self.stop_children(&state, key).await;
         let NodeEnd { end, mut left } = NodeEnd::of(NodeOutcome::Aborted);
         left.error = stopped.err().map(Box::new);
-        self.moved(ProgressRecord::Ended { key, end, at: Utc::now() }, Some(Box::new(left))).await
+        self.moved(ProgressRecord::Ended { key, end, at: Utc::now() }, Some(Box::new(left)))
+            .await?;
+        self.shared.desk.look();
+        Ok(())
     }
 
     async fn attempt(
@@ -154,37 +169,52 @@ impl RunSaga {
         let scopes = RunScopes::of_node(state, work, key.node, &folder)?;
         let node = &node.action;
         let of = NodeTry { state, work, key, node, name, folder, scopes, resumed };
+        Ok(match self.done(&of).await? {
+            AttemptEnd::Ended(mut ended) => match self.asks(&of, &ended) {
+                Some(waits) => {
+                    ended.left.waits = Some(Box::new(waits));
+                    AttemptEnd::Waits(Box::new(ended.left))
+                }
+                None => AttemptEnd::Ended(ended),
+            },
+            other => other,
+        })
+    }
+
+    async fn done(&self, of: &NodeTry<'_>) -> Result<AttemptEnd, ToolError> {
+        let (state, work, key) = (of.state, of.work, of.key);
         let chosen = |left: &NodeLeft| {
             let names = [of.node.step.name(), of.node.step.id()];
             names.into_iter().flatten().any(|name| left.chosen.iter().any(|it| it == name))
         };
         if let Some(children) = state.children.get(&key.node) {
-            return Ok(self.collect_children(&of, children).into());
+            return Ok(self.collect_children(of, children).into());
         }
         let routed = of
             .node
             .routers
             .iter()
             .all(|router| state.left.get(router).is_some_and(|it| chosen(it)));
-        if !routed || !self.may_begin(&of).await? {
+        if !routed || !self.may_begin(of).await? {
             return Ok(NodeEnd::of(NodeOutcome::Skipped).into());
         }
         let children = match (of.node.action.as_str(), &of.node.step.foreach) {
-            ("run" | "exec", _) => return self.run_command(&of).await.map(AttemptEnd::from),
+            ("run" | "exec", _) => return self.run_command(of).await.map(AttemptEnd::from),
             ("noop", _) => return Ok(NodeEnd::of(NodeOutcome::Succeeded).into()),
+            (TASK, _) => return Ok(AttemptEnd::Waits(Box::new(self.task(of)?))),
             ("dag.run", _) => {
                 let parallel = of.node.step.parallel.as_ref();
                 expand::called(state, work, &of.scopes, &of.node.with, parallel)?
             }
             ("foreach", Some(foreach)) => expand::looped(work, &of.scopes, foreach)?,
             (action, _) => {
-                let mut ended = self.act(&of, action).await?;
-                ended.end.again = self.again(&of, ended.end.exit_code, ended.end.outcome).await?;
+                let mut ended = self.act(of, action).await?;
+                ended.end.again = self.again(of, ended.end.exit_code, ended.end.outcome).await?;
                 return Ok(ended.into());
             }
         };
         Ok(match children.is_empty() {
-            true => self.collect_children(&of, &[]).into(),
+            true => self.collect_children(of, &[]).into(),
             false => AttemptEnd::Expands(children),
         })
     }

@@ -81,7 +81,6 @@ async fn outcomes_are_those_of_the_steps_and_their_policies() {
             "a8",
         ),
         ("steps: [{ run: sleep 30, timeout_sec: 1 }]", Failed, ""),
-        ("steps: [{ run: touch no, approval: { prompt: may I } }]", Failed, ""),
         ("secrets: [{ name: S, ref: a/b }]\nsteps: [{ run: touch no }]", Failed, ""),
     ] {
         let text = format!("type: chain\nworking_dir: .\n{text}");

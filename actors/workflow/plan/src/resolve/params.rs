@@ -152,6 +152,13 @@ impl DeclaredParams {
         Ok(declared)
     }
 
+    /// Fields of a form.
+    pub(super) fn of_form(schema: &Value) -> Self {
+        let mut declared = Self::default();
+        declared.schema(schema, None);
+        declared
+    }
+
     fn word(&mut self, word: &str) {
         let (name, value) = given::named(word).map_or_else(
             || {
