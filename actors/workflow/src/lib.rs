@@ -14,6 +14,7 @@
 
 pub mod codes;
 mod dags;
+mod jq;
 mod machine;
 mod options;
 mod run;
@@ -39,13 +40,12 @@ use hivekeep_runtime::{
     saga::SagaView,
 };
 
-pub use machine::{MachineRequest, MachineStatus, Workflows};
 pub use hivekeep_plan::resolve::FormValues;
+pub use jq::{JQ_ARGUMENT, jq_main};
+pub use machine::{MachineRequest, MachineStatus, Workflows};
 pub use options::Options;
 pub use run::{AnswerEffect, HELD, RunPlace, RunRequest, RunTrigger, StepAnswer};
-use run::{
-    DeskActor, RunFold, RunRecord, RunSaga, RunShared, answered, node_named,
-};
+use run::{DeskActor, RunFold, RunRecord, RunSaga, RunShared, answered, node_named};
 use service::WorkflowService;
 use workflows::DeployedWorkflow;
 
@@ -240,7 +240,7 @@ impl DagRuns {
         };
         let told = match self.0.tell(caller, &id.to_string(), decide.clone()).await {
             Err(error) if error.is(RUN_OVER) => {
-                // What was answered so before is no error.
+                // The same answer as before is no error.
                 let again = self.0.get(caller, &id.to_string()).map(|view| decide(&view.state))?;
                 let differs = |other: &ToolError| other.is(codes::ANSWERED_OTHERWISE);
                 again.map(drop).map_err(|other| if differs(&other) { other } else { error })

@@ -17,17 +17,23 @@ mod conditions;
 mod desk;
 mod events;
 mod expand;
+mod files;
 mod harness;
+mod helper;
+mod kept_state;
 mod obeyed;
 mod outputs;
 mod people;
 mod place;
 mod question;
 mod records;
+mod requests;
 mod scope;
 mod script;
 mod state;
+mod waits;
 mod work;
+mod worktree;
 
 use std::{
     collections::BTreeMap,
@@ -51,12 +57,14 @@ use hivekeep_runtime::{
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
+use crate::jq::JqProcesses;
 pub use begin::RunRequest;
 pub(crate) use children::MAX_DEPTH;
 pub(crate) use command::{CommandRequest, LONGEST_SECS, RanTask};
 pub(crate) use desk::DeskActor;
 use desk::QuestionDesk;
 pub(crate) use expand::run_outputs;
+use kept_state::KeptStates;
 pub(crate) use obeyed::steps;
 pub(crate) use outputs::failed;
 pub use people::{AnswerEffect, StepAnswer};
@@ -99,6 +107,8 @@ pub(crate) struct RunShared {
     pub(crate) outputs: Arc<dyn TaskOutputs>,
     pub(crate) tools: ToolClient<RunId>,
     pub(crate) desk: QuestionDesk,
+    pub(crate) states: KeptStates,
+    pub(crate) filters: JqProcesses,
     /// All runs, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<RunSaga>>,
 }
@@ -116,6 +126,8 @@ impl RunShared {
             outputs: daemon.ports.need::<dyn TaskOutputs>()?,
             tools: ToolClient::new(daemon.tools.clone()),
             desk: QuestionDesk::new(daemon.ports.find::<dyn StandingQuestions>()),
+            states: KeptStates::new(daemon.journal.clone()),
+            filters: JqProcesses::default(),
             runs: OnceLock::new(),
             daemon: daemon.clone(),
         })

@@ -1,5 +1,6 @@
 //! Runs over a guest that runs commands on this host.
 
+mod actions;
 mod agents;
 mod cases;
 mod guest;

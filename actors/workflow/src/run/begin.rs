@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{
     RunFold, RunRecord, RunSaga, RunTrigger,
     command::{CommandRequest, LONGEST_SECS},
-    obeyed::{not_obeyed, setting_not_obeyed},
+    obeyed::{not_here, not_obeyed, setting_not_obeyed},
     outputs::READ_BYTES,
     records::{RunBegun, RunDag, RunPlace, RunResolved, RunText},
     scope::{context, work_folder},
@@ -172,6 +172,7 @@ impl RunSaga {
             declares: true,
             stdout: None,
             stderr: None,
+            more: &[],
         };
         let shell = StepShell::of(&Default::default(), &state.begun.dag, &str::to_owned);
         let request = CommandRequest {
@@ -227,6 +228,9 @@ impl RunSaga {
 fn planned(dag: &DagManifest, beginning: RunBeginning) -> Result<RunResolved, ToolError> {
     if let Some(field) = not_obeyed(dag) {
         return Err(invalid(format!("no run obeys {field} yet")));
+    }
+    if let Some(message) = not_here(dag) {
+        return Err(invalid(message));
     }
     let scopes = TextScopes {
         consts: Some(&beginning.consts),

@@ -29,7 +29,7 @@ pub(crate) const MAX_DEPTH: u32 = 10;
 pub(super) const DAEMON: RunCaller = RunCaller { user: User::Nobody, operator: true };
 
 impl RunSaga {
-    fn runs(&self) -> Result<Runs<Self>, ToolError> {
+    pub(super) fn runs(&self) -> Result<Runs<Self>, ToolError> {
         let runs = self.shared.runs.get().and_then(hivekeep_runtime::runs::WeakRuns::upgrade);
         runs.ok_or_else(ToolError::daemon_stopping)
     }

@@ -143,6 +143,7 @@ impl RunSaga {
             declares: true,
             stdout: None,
             stderr: None,
+            more: &[],
         };
         let request = CommandRequest {
             name: format!("{}-{name}", place.name),

@@ -181,7 +181,7 @@ impl QuestionDesk {
                 self.put(waiting, TryQuestion::Open(Some(error.message)));
             }
             Err(error) if error.retryable || error.is(BUSY) => return Err(error),
-            // What is not waited for any more is settled at the next look.
+            // A question that nothing waits for any more is settled at the next look.
             Ok(()) | Err(_) => {}
         }
         self.look();

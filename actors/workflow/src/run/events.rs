@@ -54,6 +54,9 @@ fn moved(progress: &ProgressRecord, left: Option<&NodeLeft>) -> (&'static str, V
             let waits = left.and_then(|left| left.waits.as_deref());
             ("step_waits", json!({ "step": key, "question": waits }))
         }
+        ProgressRecord::Delayed { key, until, .. } => {
+            ("step_delayed", json!({ "step": key, "until": until }))
+        }
         ProgressRecord::PushedBack { key, .. } => {
             let answer = left.and_then(|left| left.answer.as_deref());
             ("step_pushed_back", json!({ "step": key, "answer": answer }))

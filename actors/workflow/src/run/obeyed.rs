@@ -2,7 +2,9 @@
 
 use hivekeep_manifest::{
     common::JsonObject,
-    dag::{DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream},
+    dag::{
+        DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream, action::instead_of,
+    },
 };
 use hivekeep_plan::lower::StepWork;
 use serde_json::{Map, Value};
@@ -46,8 +48,19 @@ pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
     })
 }
 
+/// The first step whose action, or old type, is not here, with what to do instead.
+pub(super) fn not_here(dag: &DagManifest) -> Option<String> {
+    let named = |step: &DagStep| {
+        let names = [step.action.clone(), step.step_type.clone()].into_iter().flatten();
+        let mut known = names.filter_map(|name| Some((instead_of(&name)?, name)));
+        let (instead, name) = known.next()?;
+        let step = step.name().unwrap_or("without a name");
+        Some(format!("`{name:.80}` of the step `{step:.80}` is not here: {instead}"))
+    };
+    steps(dag).into_iter().find_map(named)
+}
+
 fn of_step(step: &DagStep) -> Option<&'static str> {
-    let artifact = |stream: &Option<DagStream>| matches!(stream, Some(DagStream::Detail(detail)) if detail.artifact.is_some());
     let fields = [
         ("container", step.container.is_some()),
         ("dependencies", step.dependencies.is_some()),
@@ -56,8 +69,6 @@ fn of_step(step: &DagStep) -> Option<&'static str> {
         ("output_schema", step.output_schema.is_some()),
         ("shell_packages", step.shell_packages.is_some()),
         ("signal_on_stop", step.signal_on_stop.is_some()),
-        ("stdout.artifact", artifact(&step.stdout)),
-        ("stderr.artifact", artifact(&step.stderr)),
         ("worker_selector", step.worker_selector.as_ref().is_some_and(|it| it != "local")),
     ];
     let with = step.settings.as_ref().or(step.config.as_ref());

@@ -20,8 +20,8 @@ use hivekeep_ports::TaskCapture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::machine::{MachineRecord, RunWorkflow};
 use super::people::{NodeWait, PersonAnswer};
+use crate::machine::{MachineRecord, RunWorkflow};
 
 /// Reason of a run's beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,6 +196,9 @@ pub(crate) struct NodeLeft {
     /// Question, while the try waits for its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waits: Option<Box<NodeWait>>,
+    /// Time at which the next try begins, of one that waits for a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<DateTime<Utc>>,
     /// Answer of a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<Box<PersonAnswer>>,

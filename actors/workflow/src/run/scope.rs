@@ -139,6 +139,7 @@ pub(super) fn context(state: &RunFold) -> NamedTexts {
         ("dag.name", begun.name.clone()),
         ("run.id", begun.id.to_string()),
         ("paths.work_dir", work_folder(state)),
+        ("paths.artifacts_dir", artifacts_folder(state)),
     ];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -146,6 +147,11 @@ pub(super) fn context(state: &RunFold) -> NamedTexts {
 /// Working directory of a run whose DAG names none.
 pub(super) fn work_folder(state: &RunFold) -> String {
     format!("{}/work", state.begun.folder)
+}
+
+/// Folder of a run for files that it leaves to people.
+pub(super) fn artifacts_folder(state: &RunFold) -> String {
+    format!("{}/artifacts", state.begun.folder)
 }
 
 /// Nodes that a node follows, directly or not.

@@ -82,6 +82,8 @@ pub(super) struct StepFolders<'f> {
     /// Files that take the streams.
     pub(super) stdout: Option<&'f str>,
     pub(super) stderr: Option<&'f str>,
+    /// Further folders that are made.
+    pub(super) more: &'f [String],
 }
 
 /// File that the declared outputs of a try are written to, in its folder.
@@ -93,7 +95,8 @@ pub(super) fn output_file(own: &str) -> String {
 pub(super) fn script(command: &StepCommand<'_>, folders: &StepFolders<'_>) -> String {
     let own = quoted(folders.own);
     let work = quoted(folders.work);
-    let mut text = format!("mkdir -p {own} && : >{own}/output || exit {NOT_STARTED}\n");
+    let more: String = folders.more.iter().map(|folder| format!(" {}", quoted(folder))).collect();
+    let mut text = format!("mkdir -p {own}{more} && : >{own}/output || exit {NOT_STARTED}\n");
     if folders.makes_work {
         let _infallible = writeln!(text, "mkdir -p {work} || exit {NOT_STARTED}");
     }

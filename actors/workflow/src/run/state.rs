@@ -147,7 +147,9 @@ impl RunFold {
                 let again = before.difference(&now).copied().chain([key.node]).collect();
                 self.push_back(again, left, progress.at());
             }
-            ProgressRecord::Ended { key, .. } | ProgressRecord::Waits { key, .. } => {
+            ProgressRecord::Ended { key, .. }
+            | ProgressRecord::Waits { key, .. }
+            | ProgressRecord::Delayed { key, .. } => {
                 if let Some(mut left) = left.filter(|left| left.machine.is_none()) {
                     left.logs = None;
                     self.left.insert(key.node, Arc::from(left));

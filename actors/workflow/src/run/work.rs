@@ -1,6 +1,6 @@
 //! A try of a node: entered, its conditions judged, its action done, its end recorded.
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ToolError, fault_point};
 use hivekeep_manifest::dag::{ContinueOn, DagOutput, DagStream, Repeat, RepeatMode};
 use hivekeep_plan::{
@@ -20,9 +20,10 @@ use super::{
     outputs::{StepOutput, Succeeded, failed},
     people::TASK,
     records::{RunChild, RunText},
-    scope::{RunScopes, too_long, work_folder},
+    scope::{RunScopes, artifacts_folder, too_long, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
     state::RunWork,
+    waits::wait_end,
 };
 
 /// Bytes of an output that `continue_on` looks at.
@@ -54,6 +55,8 @@ enum AttemptEnd {
     Expands(Vec<RunChild>),
     /// A person is asked; the try ends with the answer.
     Waits(Box<NodeLeft>),
+    /// Another try follows at this time.
+    Pauses(DateTime<Utc>),
 }
 
 impl From<NodeEnd> for AttemptEnd {
@@ -76,6 +79,10 @@ pub(super) struct NodeTry<'t> {
 }
 
 impl NodeTry<'_> {
+    fn path(&self, path: &str) -> Result<String, ToolError> {
+        self.scopes.resolve(self.work, path, TextField::Path)
+    }
+
     fn shell(&self, with: &serde_json::Map<String, Value>) -> StepShell {
         let resolve = |text: &str| self.scopes.of_dag(self.work, text);
         StepShell::of(with, &self.state.begun.dag, &resolve)
@@ -106,6 +113,11 @@ impl RunSaga {
         }
         let NodeEnd { end, left } = match self.attempt(&state, work, key, entered).await {
             Ok(AttemptEnd::Ended(ended)) => *ended,
+            Ok(AttemptEnd::Pauses(until)) => {
+                let left = NodeLeft { until: Some(until), ..NodeLeft::default() };
+                let delayed = ProgressRecord::Delayed { key, until, at: Utc::now() };
+                return self.moved(delayed, Some(Box::new(left))).await;
+            }
             Ok(AttemptEnd::Waits(left)) => {
                 fault_point!("run.before_wait");
                 self.moved(ProgressRecord::Waits { key, at: Utc::now() }, Some(left)).await?;
@@ -207,16 +219,32 @@ impl RunSaga {
                 expand::called(state, work, &of.scopes, &of.node.with, parallel)?
             }
             ("foreach", Some(foreach)) => expand::looped(work, &of.scopes, foreach)?,
-            (action, _) => {
-                let mut ended = self.act(of, action).await?;
-                ended.end.again = self.again(of, ended.end.exit_code, ended.end.outcome).await?;
-                return Ok(ended.into());
+            (action @ ("wait.duration" | "wait.until"), _) => {
+                match wait_end(of, action, &self.settings(of)?)? {
+                    Some(until) => return Ok(AttemptEnd::Pauses(until)),
+                    None => return self.acted(of, action).await.map(AttemptEnd::from),
+                }
             }
+            (action, _) => return self.acted(of, action).await.map(AttemptEnd::from),
         };
         Ok(match children.is_empty() {
             true => self.collect_children(of, &[]).into(),
             false => AttemptEnd::Expands(children),
         })
+    }
+
+    /// End of a step without a command: one that fails has the status of a program that does.
+    async fn acted(&self, of: &NodeTry<'_>, action: &str) -> Result<NodeEnd, ToolError> {
+        let mut ended = match self.act(of, action).await {
+            Err(error) if !self.cancel_of(of.state, of.key).is_cancelled() => {
+                let mut ended = NodeEnd::failed(error);
+                ended.end.exit_code = Some(1);
+                ended
+            }
+            acted => acted?,
+        };
+        ended.end.again = self.again(of, ended.end.exit_code, ended.end.outcome).await?;
+        Ok(ended)
     }
 
     /// End of a step whose children are over.
@@ -249,7 +277,9 @@ impl RunSaga {
     async fn may_begin(&self, of: &NodeTry<'_>) -> Result<bool, ToolError> {
         let conditions = of.node.step.preconditions.as_ref();
         let is_first = of.work.progress.node(of.key.node).is_some_and(|node| node.is_first_try());
-        if conditions.is_none() || !is_first {
+        // A try behind a wait for a time is one with that before it.
+        let woken = of.state.left.get(&of.key.node).is_some_and(|left| left.until.is_some());
+        if conditions.is_none() || !is_first || woken {
             return Ok(true);
         }
         let place = self.condition_place(of, "if")?;
@@ -326,13 +356,16 @@ impl RunSaga {
         name: String,
         command: &StepCommand<'_>,
     ) -> Result<NodeEnd, ToolError> {
-        let stream = |stream: &Option<DagStream>| match stream {
-            Some(DagStream::File(path)) => {
-                of.scopes.resolve(of.work, path, TextField::Path).map(Some)
+        let step = &of.node.step;
+        let (stdout, stderr) = (stream_file(of, &step.stdout)?, stream_file(of, &step.stderr)?);
+        let mut more = vec![artifacts_folder(of.state)];
+        for (stream, file) in [(&step.stdout, &stdout), (&step.stderr, &stderr)] {
+            if let (Some(DagStream::Detail(_)), Some((folder, _))) =
+                (stream, file.as_deref().and_then(|file| file.rsplit_once('/')))
+            {
+                more.push(folder.to_owned());
             }
-            _ => Ok(None),
-        };
-        let (stdout, stderr) = (stream(&of.node.step.stdout)?, stream(&of.node.step.stderr)?);
+        }
         let (named, own_folder) = (self.folder(of)?, work_folder(of.state));
         let folders = StepFolders {
             own: &of.folder,
@@ -341,6 +374,7 @@ impl RunSaga {
             declares: of.node.step.outputs.is_some(),
             stdout: stdout.as_deref(),
             stderr: stderr.as_deref(),
+            more: &more,
         };
         let request = CommandRequest {
             name,
@@ -462,6 +496,23 @@ impl RunSaga {
 /// Name of a try, in the names of its tasks and in its folder.
 pub(crate) fn try_name(key: NodeKey) -> String {
     format!("{}.{}", key.node.0, key.tries)
+}
+
+/// File that takes a stream: one that the step names, or an artifact.
+pub(super) fn stream_file(
+    of: &NodeTry<'_>,
+    stream: &Option<DagStream>,
+) -> Result<Option<String>, ToolError> {
+    let path = match stream {
+        Some(DagStream::File(path)) => return of.path(path).map(Some),
+        Some(DagStream::Detail(detail)) => detail.artifact.as_ref(),
+        None => None,
+    };
+    let Some(path) = path.map(|path| of.path(path)).transpose()? else { return Ok(None) };
+    match path.starts_with('/') || path.split('/').any(|part| part == "..") {
+        true => Err(failed(format!("`{path:.80}` is not a path among the artifacts"))),
+        false => Ok(Some(format!("{}/{path}", artifacts_folder(of.state)))),
+    }
 }
 
 fn resolved_lines(

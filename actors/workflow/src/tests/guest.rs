@@ -296,6 +296,7 @@ impl ChildSessions for FakeGuest {
             ("toy.fails", Effect::Write),
             ("toy.hold", Effect::Write),
             ("toy.hold_read", Effect::Read),
+            ("web.fetch", Effect::Read),
         ];
         Ok(all.map(tool).into())
     }

@@ -82,6 +82,7 @@ async fn outcomes_are_those_of_the_steps_and_their_policies() {
         ),
         ("steps: [{ run: sleep 30, timeout_sec: 1 }]", Failed, ""),
         ("secrets: [{ name: S, ref: a/b }]\nsteps: [{ run: touch no }]", Failed, ""),
+        ("steps: [{ run: touch no }, { type: ssh, command: ls }]", Failed, ""),
     ] {
         let text = format!("type: chain\nworking_dir: .\n{text}");
         assert_eq!(stage.outcome(&text).await, outcome, "{text}");
@@ -308,7 +309,7 @@ params: [{ name: n, default: "1" }]
         ("steps: [{ id: a, action: toy.unknown }]", "no tool of the name"),
         (
             "steps: [{ id: a, action: mail.send, with: { to: a@b.test, subject: a, message: b } }]",
-            "cannot be run yet",
+            "have the operator set `agent.smtp`",
         ),
     ] {
         let run = stage.ran(text, Value::Null).await;
