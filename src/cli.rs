@@ -115,6 +115,9 @@ enum Command {
     #[cfg(feature = "full")]
     #[command(name = hivekeep_ingest::READ_PDF, hide = true)]
     ReadPdf(ingest::ReadPdfArgs),
+    #[cfg(feature = "full")]
+    #[command(name = hivekeep_workflow::JQ_ARGUMENT, hide = true)]
+    JqFilter(dag::JqArgs),
 }
 
 /// Parses the command line and does what it says.
@@ -175,6 +178,8 @@ pub fn main() -> ExitCode {
         Command::Man(args) => reference::man(args, Cli::command()),
         #[cfg(feature = "full")]
         Command::ReadPdf(args) => ingest::read_pdf(&args),
+        #[cfg(feature = "full")]
+        Command::JqFilter(_) => return hivekeep_workflow::jq_main(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

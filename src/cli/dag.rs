@@ -63,7 +63,8 @@ Examples:
   hivekeep dag runs
   hivekeep dag runs RUN                       # its steps
   hivekeep dag logs RUN build --follow
-  hivekeep dag retry RUN --failed")]
+  hivekeep dag retry RUN --failed
+  hivekeep dag approve RUN release --value version=2")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -78,6 +79,28 @@ enum Action {
     Stop(OfRun),
     Retry(RetryArgs),
     Again(OfRun),
+    Approve(Decision),
+    Reject(Decision),
+    PushBack(Decision),
+}
+
+/// Run the filter of the request on standard input, within bounds of memory and time.
+#[derive(Debug, clap::Args)]
+pub struct JqArgs {}
+
+/// Answer a step that waits for a person: approve it, reject it, or have it done again.
+#[derive(Debug, clap::Args)]
+struct Decision {
+    /// Id of the run.
+    run: String,
+    /// Name or id of the step.
+    step: String,
+    /// Value that the step asks for: NAME=VALUE.
+    #[arg(long = "value", short = 'v', value_name = "NAME=VALUE")]
+    values: Vec<String>,
+    /// Reason, for people.
+    #[arg(long)]
+    reason: Option<String>,
 }
 
 /// Begin a run, and do not wait for it.
@@ -171,6 +194,9 @@ pub(super) fn dag(context: &CliContext, args: &Args) -> Result<(), CommandFailur
         Action::Stop(OfRun { run }) => {
             told(&mut client, json!({ "run_id": run, "action": "stop" })).map(drop)
         }
+        Action::Approve(decision) => decide(&mut client, "approve", decision),
+        Action::Reject(decision) => decide(&mut client, "reject", decision),
+        Action::PushBack(decision) => decide(&mut client, "push_back", decision),
         Action::Again(OfRun { run }) => {
             told(&mut client, json!({ "run_id": run, "action": "reschedule" })).map(drop)
         }
@@ -189,6 +215,21 @@ pub(super) fn dag(context: &CliContext, args: &Args) -> Result<(), CommandFailur
             }
         }
     }
+}
+
+fn decide(client: &mut Client, action: &str, decision: &Decision) -> Result<(), CommandFailure> {
+    let Decision { run, step, values, reason } = decision;
+    let mut texts = Map::new();
+    for given in values {
+        let Some((name, value)) = given.split_once('=') else {
+            return Err(CommandFailure::Usage(format!("--value {given}: expected NAME=VALUE")));
+        };
+        texts.insert(name.to_owned(), value.into());
+    }
+    let texts = (!texts.is_empty()).then_some(texts);
+    let input =
+        json!({ "run_id": run, "step": step, "action": action, "texts": texts, "reason": reason });
+    told(client, input).map(drop)
 }
 
 /// Changes a run and says what has become of it; its id.

@@ -27,16 +27,16 @@ pub(crate) struct WorkflowService {
 }
 
 impl WorkflowService {
-    /// Opens what is kept; the child goes on with the runs.
+    /// Opens what is kept; the children go on with the runs, and ask people for them.
     pub(crate) async fn open(
         daemon: &Daemon,
         options: &Options,
-    ) -> Result<(Self, Child), ToolError> {
+    ) -> Result<(Self, [Child; 2]), ToolError> {
         let mut workflows = ManifestRegistry::open(daemon, options.workflows()).await?;
         workflows::ship(&mut workflows)?;
         let workflows = Arc::new(workflows);
         daemon.ports.offer::<dyn Workflows>(workflows.clone());
-        let (runs, child) = DagRuns::open(daemon, options.runs()).await?;
+        let (runs, children) = DagRuns::open(daemon, options.runs()).await?;
         let service = Self {
             runs,
             workflows,
@@ -48,7 +48,7 @@ impl WorkflowService {
             asked: ToolClient::new(daemon.tools.clone()),
             daemon: daemon.clone(),
         };
-        Ok((service, child))
+        Ok((service, children))
     }
 }
 

@@ -8,7 +8,8 @@ use super::{Api, credential, events::Stream};
 fn a_run_is_followed_to_its_end_and_goes_on_where_a_client_left_it() {
     let api = Api::start();
     let text = "name: small\ntype: chain\nsteps: [{ action: noop }, { action: log.write, with: { message: hi } }]";
-    let begun = api.invoke(&api.session, "dag_start", &json!({ "input": { "yaml": text } })).of(200);
+    let begun =
+        api.invoke(&api.session, "dag_start", &json!({ "input": { "yaml": text } })).of(200);
     let id = begun["result"]["structured"]["run_id"].as_str().expect("an id").to_owned();
     let path = format!("/api/runs/{id}/events");
     let all = |headers: &[(&str, &str)]| -> Vec<(u64, String)> {

@@ -10,7 +10,13 @@ use super::{
     show::{find, status},
     types::{DagAction, DagControl, DagControlled},
 };
-use crate::service::WorkflowService;
+use crate::{AnswerEffect, FormValues, StepAnswer, service::WorkflowService};
+
+/// Step that an action is on.
+fn named(step: &Option<String>) -> Answer<&str> {
+    step.as_deref()
+        .ok_or_else(|| ToolError::invalid("`step` is missing").next("name the step of the run"))
+}
 
 impl WorkflowService {
     pub(super) async fn dag_control(
@@ -29,20 +35,31 @@ impl WorkflowService {
                 self.runs.begin_again(&view.state, run_id, cx.session).await?;
                 true
             }
+            DagAction::Approve | DagAction::Reject | DagAction::PushBack => {
+                let (step, reason) = (named(&input.step)?, input.reason.clone());
+                let values = match (&input.values, &input.texts) {
+                    (_, Some(texts)) => FormValues::Texts(texts.clone()),
+                    (values, None) => FormValues::Typed(values.clone().unwrap_or_default()),
+                };
+                let answer = match action {
+                    DagAction::Approve => StepAnswer::Approve { values },
+                    DagAction::Reject => StepAnswer::Reject { reason },
+                    _ => StepAnswer::PushBack { values, reason },
+                };
+                let effect = self.runs.answer(caller, run_id, step, answer).await?;
+                effect == AnswerEffect::Taken
+            }
             DagAction::Retry
             | DagAction::RetryFailed
             | DagAction::RetryStep
             | DagAction::RetryFrom => {
-                let node = || match &input.step {
-                    Some(name) => find(&view.state, name),
-                    None => Err(ToolError::invalid("`step` is missing").next("name the step")),
-                };
                 let from = match action {
                     DagAction::Retry => RetryFrom::Beginning,
                     DagAction::RetryFailed => RetryFrom::Failed,
                     action => {
                         let behind = action == DagAction::RetryFrom;
-                        RetryFrom::Node { node: node()?, behind }
+                        let node = find(&view.state, named(&input.step)?)?;
+                        RetryFrom::Node { node, behind }
                     }
                 };
                 runs.reopen(caller, id, move |state| state.retried(from)).await?;

@@ -1,8 +1,10 @@
 //! Inputs and outputs of the tools of DAGs.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{RunId, WorkspaceId};
-use hivekeep_manifest::MAX_TEXT_BYTES;
+use hivekeep_manifest::{MAX_TEXT_BYTES, common::JsonObject};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -182,9 +184,16 @@ pub(super) enum DagAction {
     RetryFrom,
     /// Begins another run of the same text with the same parameters.
     Reschedule,
+    /// Says yes to a step that waits for a person, with its `values`.
+    Approve,
+    /// Says no to such a step: the run ends as rejected.
+    Reject,
+    /// Has such a step done again, from the step on that its approval names.
+    PushBack,
 }
 
-/// Change a run: stop it; retry it when it is over (steps that succeeded keep their results); or begin it anew.
+/// Change a run: stop it; retry it when it is over (steps that succeeded keep their results); begin it anew; or decide
+/// on a step that waits for a person.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DagControl {
@@ -194,6 +203,13 @@ pub(super) struct DagControl {
     pub(super) action: DagAction,
     /// Name or id of the step, for actions on one.
     pub(super) step: Option<String>,
+    /// Values that the step asks for, by name.
+    pub(super) values: Option<JsonObject>,
+    /// The same as texts, which become what the step's form says.
+    pub(super) texts: Option<BTreeMap<String, String>>,
+    /// Reason of a decision, for people.
+    #[schemars(length(max = 4_096))]
+    pub(super) reason: Option<String>,
 }
 
 /// Run that was told.

@@ -8,9 +8,7 @@ use hivekeep_plan::{
     progress::NodeOutcome,
     resolve::{TextField, resolve_value},
 };
-use hivekeep_ports::{
-    ExecutionOrder, ExecutionResult, Executions, OrderedAgent, OrderedProgram, SESSION_PLACE,
-};
+use hivekeep_ports::{ExecutionOrder, ExecutionResult, Executions, OrderedAgent, OrderedProgram};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -118,7 +116,7 @@ impl RunSaga {
         let workspace = self.workspace(of.state, cancel).await?;
         let folder = self.folder(of)?.unwrap_or_else(|| work_folder(of.state));
         let secs = of.node.step.timeout_sec.filter(|secs| *secs > 0);
-        let place = of.state.begun.place.as_deref().unwrap_or(SESSION_PLACE);
+        let place = of.state.begun.place.name();
         let program = OrderedProgram {
             program: program.clone(),
             model: model.clone(),

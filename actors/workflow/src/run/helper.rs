@@ -40,7 +40,10 @@ impl RunSaga {
             stderr: None,
             more: &[artifacts_folder(of.state)],
         };
-        let script = script(&StepCommand::Program { program: "/bin/sh", args: &args }, &folders);
+        let script = script(
+            &StepCommand::Program { program: "/bin/sh", args: &args, stdin: None },
+            &folders,
+        );
         if script.len() > MAX_SCRIPT_BYTES {
             return Err(failed(format!(
                 "its settings have {} bytes as a script, {MAX_SCRIPT_BYTES} are allowed: write large texts by a command",

@@ -32,7 +32,7 @@ struct Followed {
 
 /// Events behind a sequence, until the chat or the stream is over, and an event `stream_failed` before an end that is
 /// neither.
-pub(super) fn follow(
+pub(crate) fn follow(
     events: Box<dyn ChatEvents>,
     after: u64,
     over: BoxFuture<'static, ()>,

@@ -165,7 +165,8 @@ async fn random_machines_go_their_way_whatever_dies() {
         for _ in 0..KILLS {
             let behind = random.usize(1..30);
             loop {
-                let (DagRuns(runs), events) = (&*stage.stage.runs(), stage.events(id).await.len());
+                let (DagRuns(runs, _), events) =
+                    (&*stage.stage.runs(), stage.events(id).await.len());
                 let is_over = runs.get(ALL, &id.to_string()).is_ok_and(|it| it.status().is_over());
                 if events >= behind || is_over {
                     break;
@@ -175,7 +176,7 @@ async fn random_machines_go_their_way_whatever_dies() {
             stage.stage.rig = stage.stage.rig.crashed().await;
         }
         let over = stage.over(id).await;
-        let DagRuns(runs) = &*stage.stage.runs();
+        let DagRuns(runs, _) = &*stage.stage.runs();
         runs.settled(ALL, &id.to_string()).await.expect("it is there");
         assert_eq!(stage.over(id).await, over, "its records add up to what was answered: {told}");
         let mut recorded = Recorded::default();
