@@ -6,13 +6,16 @@ use std::{
     time::Duration,
 };
 
-use croner::parser::{CronParser, Seconds, Year};
+use chrono_tz::Tz;
 use hivekeep_runtime::json_schema::check_schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::problems::{ManifestPath, ProblemList};
+use crate::{
+    problems::{ManifestPath, ProblemList},
+    times::CronTimes,
+};
 
 /// Memory of one compiled regular expression.
 const MAX_REGEX_BYTES: usize = 1024 * 1024;
@@ -222,18 +225,10 @@ pub struct AttemptLimit {
     pub backoff: Option<TimeSpan>,
 }
 
-/// Parser of cron expressions of five fields.
-pub(crate) fn cron_parser() -> CronParser {
-    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build()
-}
-
-/// Checks a cron expression of five fields.
+/// Checks a cron expression of five fields, or its name.
 pub(crate) fn check_cron(expression: &str, path: &ManifestPath, problems: &mut ProblemList<'_>) {
-    let fields = expression.split_whitespace().count();
-    if fields != 5 {
-        problems.add(path, format!("a cron expression has five fields, and this one {fields}"));
-    } else if let Err(error) = cron_parser().parse(expression) {
-        problems.add(path, format!("is not a valid cron expression: {error}"));
+    if let Err(why) = CronTimes::parse(expression, Tz::UTC) {
+        problems.add(path, why);
     }
 }
 

@@ -14,6 +14,7 @@ mod rules;
 mod schedule;
 mod step;
 mod step_rules;
+mod times;
 mod values;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ pub use step::{
     DagContainerSpec, DagDepends, DagExec, DagForeach, DagGroupEntry, DagHandlers, DagItems,
     DagParallel, DagPull, DagRun, DagRunLine, DagStep, DagStepEntry, DagSteps, PullPolicy,
 };
+pub use times::{DagTimes, ScheduledAction};
 pub use values::{
     ContinueOn, ContinueOnDetail, ContinueOnRule, DagBackoff, DagCount, DagEnv, DagEnvItem,
     DagLabel, DagLabels, DagPrecondition, DagPreconditionItem, DagPreconditions, DagRetryPolicy,
@@ -91,11 +93,12 @@ pub struct DagManifest {
     pub shell: Option<OneOrMore>,
     /// Further arguments of the shell.
     pub shell_args: Option<Vec<String>>,
-    /// Cron expressions of the times at which a run starts by itself.
+    /// Cron expressions of the times at which a run starts by itself, in UTC unless `CRON_TZ=` names a time zone. Of a
+    /// file in a watched folder.
     pub schedule: Option<DagSchedule>,
-    /// True to leave out a scheduled run after a success since the last one.
+    /// True to leave out a scheduled run after another one since the last scheduled time succeeded.
     pub skip_if_successful: Option<bool>,
-    /// How far back missed runs are made up for, as `6h`.
+    /// How far back missed runs are made up for, as `6h`. Default: missed ones are left out.
     pub catchup_window: Option<TimeSpan>,
     /// Rule for a scheduled run that is due while another one runs. Default: `skip`.
     pub overlap_policy: Option<OverlapPolicy>,
@@ -109,7 +112,7 @@ pub struct DagManifest {
     pub defaults: Option<Box<DagStep>>,
     /// Attempts of the whole after a failure.
     pub retry_policy: Option<DagRetryPolicy>,
-    /// Queue that runs wait in. Default: one of its own, a run at a time.
+    /// Queue that runs wait in for their place; one that is not configured has a place. Default: none.
     pub queue: Option<String>,
     /// Steps at a time; 0 is without a limit.
     pub max_active_steps: Option<u64>,

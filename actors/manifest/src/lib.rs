@@ -17,6 +17,7 @@ pub mod dag;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod problems;
+pub mod times;
 pub mod workflow;
 mod yaml;
 

@@ -1,21 +1,16 @@
-//! Times of a schedule: those of a cron expression by the clocks of its time zone, or of an interval.
-//!
-//! Where clocks go back, an expression with one hour and one minute has the hour that comes twice once, at its first
-//! time. Where they go forward it has the minute that is left out at the end of the gap. Expressions with several
-//! times in an hour or a day follow the clock through both.
+//! Times of an agent's schedule: those of a cron expression, or of an interval.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
-use croner::Cron;
 
 use super::AgentSchedule;
-use crate::common::cron_parser;
+use crate::times::CronTimes;
 
 /// Times of a schedule that is on.
 #[derive(Debug, Clone)]
 pub enum AgentTimes {
     /// By the calendar.
-    Calendar(Box<Cron>, Tz),
+    Calendar(CronTimes),
     /// By an interval.
     Every(TimeDelta),
 }
@@ -34,7 +29,7 @@ impl AgentSchedule {
         match self {
             Self::Cron { enabled: Some(false), .. } | Self::Manual {} => None,
             Self::Cron { cron, .. } => {
-                Some(AgentTimes::Calendar(Box::new(cron_parser().parse(cron).ok()?), self.zone()?))
+                Some(AgentTimes::Calendar(CronTimes::parse(cron, self.zone()?).ok()?))
             }
             Self::Interval { seconds } => {
                 let every = TimeDelta::try_seconds(i64::try_from(*seconds).ok()?)?;
@@ -48,10 +43,7 @@ impl AgentTimes {
     /// First time after one. An interval counts from `since`.
     pub fn next(&self, since: DateTime<Utc>, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
-            Self::Calendar(cron, zone) => {
-                let next = cron.find_next_occurrence(&after.with_timezone(zone), false).ok()?;
-                Some(next.with_timezone(&Utc))
-            }
+            Self::Calendar(times) => times.next(after),
             Self::Every(every) => {
                 self.last(since, after).unwrap_or(since).checked_add_signed(*every)
             }
@@ -61,10 +53,7 @@ impl AgentTimes {
     /// Last time up to one.
     pub fn last(&self, since: DateTime<Utc>, upto: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
-            Self::Calendar(cron, zone) => {
-                let last = cron.find_previous_occurrence(&upto.with_timezone(zone), true).ok()?;
-                Some(last.with_timezone(&Utc))
-            }
+            Self::Calendar(times) => times.last(upto),
             Self::Every(every) => {
                 let passed = (upto - since).num_seconds().checked_div(every.num_seconds())?;
                 let passed = TimeDelta::try_seconds(passed.checked_mul(every.num_seconds())?)?;

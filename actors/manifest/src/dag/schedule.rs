@@ -8,6 +8,9 @@ use crate::{
     problems::{ManifestPath, ProblemList},
 };
 
+/// Most entries of a list of times.
+const MOST_TIMES: usize = 100;
+
 /// Schedule: a cron expression, a list, or times to start, stop and restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -90,7 +93,7 @@ pub(super) fn check_schedule(
     problems: &mut ProblemList<'_>,
 ) {
     match schedule {
-        DagSchedule::One(expression) => cron(expression, at, problems),
+        DagSchedule::One(expression) => check_cron(expression, at, problems),
         DagSchedule::More(list) => items(list, true, at, problems),
         DagSchedule::Actions(actions) => {
             let ScheduleActions { start, stop, restart } = &**actions;
@@ -107,6 +110,9 @@ pub(super) fn check_schedule(
 }
 
 fn items(list: &[ScheduleItem], starts: bool, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    if list.len() > MOST_TIMES {
+        problems.add(at, format!("has {} entries, at most {MOST_TIMES}", list.len()));
+    }
     for (index, one) in list.iter().enumerate() {
         item(one, starts, &at.join(index), problems);
     }
@@ -114,8 +120,10 @@ fn items(list: &[ScheduleItem], starts: bool, at: &ManifestPath, problems: &mut 
 
 fn item(item: &ScheduleItem, starts: bool, at: &ManifestPath, problems: &mut ProblemList<'_>) {
     match item {
-        ScheduleItem::Cron(expression) => cron(expression, at, problems),
-        ScheduleItem::Entry(entry) => cron(&entry.expression, &at.join("expression"), problems),
+        ScheduleItem::Cron(expression) => check_cron(expression, at, problems),
+        ScheduleItem::Entry(entry) => {
+            check_cron(&entry.expression, &at.join("expression"), problems);
+        }
         ScheduleItem::At(_) if !starts => {
             problems.add(at, "a single time begins a run: write a cron expression");
         }
@@ -127,13 +135,4 @@ fn once(time: &ScheduleAt, at: &ManifestPath, problems: &mut ProblemList<'_>) {
     if chrono::DateTime::parse_from_rfc3339(&time.at).is_err() {
         problems.add(&at.join("at"), "is not a time of RFC 3339, as `2030-01-31T09:00:00Z`");
     }
-}
-
-fn cron(expression: &str, at: &ManifestPath, problems: &mut ProblemList<'_>) {
-    let zoned = expression.strip_prefix("CRON_TZ=").or_else(|| expression.strip_prefix("TZ="));
-    let plain = match zoned {
-        Some(rest) => rest.split_once(' ').map_or("", |(_, rest)| rest),
-        None => expression,
-    };
-    check_cron(plain, at, problems);
 }
