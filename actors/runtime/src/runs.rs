@@ -11,7 +11,8 @@
 //! A run is a [`Saga`] with an owner. Its records are the only truth: what it waits for, the time that ends the
 //! wait, its events. Its stream is never folded, so a record's place in it is the sequence of an event.
 //! [`Runs`] answers from memory; an actor below the root starts those that have something due, at most so many
-//! at a time, and wakes those whose time has come.
+//! at a time, and wakes those whose time has come. A run of a queue is begun whether or not there is a place for it,
+//! and waits for that.
 
 mod events;
 mod feed;
@@ -24,6 +25,7 @@ mod tests;
 mod timers;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -45,7 +47,7 @@ use crate::{
 
 pub use events::{RunCursor, RunEvent, RunEvents, SequencedEvent};
 pub use shared::to_its_end;
-pub use state::{RunState, RunStatus};
+pub use state::{RunQueue, RunState, RunStatus};
 
 /// Page of a list.
 pub type ListedRuns<G> = Vec<(IdOf<G>, SagaView<G>)>;
@@ -58,7 +60,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Bounds of the runs of one kind.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// Runs that take steps at a time, at most three quarters of them one user's. A begin above it is refused;
     /// one that waited goes on when there is a place.
@@ -67,6 +69,8 @@ pub struct RunOptions {
     pub kept: usize,
     /// Days that a run is kept after its end.
     pub kept_days: u32,
+    /// Runs of a queue that take steps at a time, by its name; of one that is not here, one.
+    pub queues: BTreeMap<String, usize>,
 }
 
 /// Caller as runs see it.
@@ -173,8 +177,7 @@ impl<G: Saga<State: RunState>> Runs<G> {
         let begun = G::State::begin(first.clone());
         let begun = begun.map_err(|_| ToolError::internal(format!("no {label} begins so")))?;
         let stream = stream::<G>(id)?;
-        let allowance = G::State::ALLOWANCE
-            .and_then(|kind| self.0.daemon.sessions.allowance(begun.user(), kind));
+        let allowance = self.0.allowance(begun.user());
         self.0.table.admit(id, &begun, self.0.options.max_running, allowance)?;
         let shared = self.0.clone();
         to_its_end(async move { shared.write(id, stream, first, more).await }).await

@@ -1,15 +1,21 @@
 //! The actor of all runs of a kind: starts those that have something due, at most so many at a time, wakes those
 //! whose time has come, and lets old ones go.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::Utc;
-use hivekeep_kernel::{ChildEnd, Context, Entity, Fault};
+use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, User};
 use tokio::time::Instant;
 
 use super::{
-    IdOf, RunState,
+    IdOf, RunOptions, RunQueue, RunState, RunStatus,
     shared::{Shared, stream},
+    table::share,
     timers::Timers,
 };
 use crate::{
@@ -42,15 +48,31 @@ impl<G: Saga<State: RunState>> CollectionMember for OpenRun<G> {
     const KIND: &'static str = G::State::LABEL;
 }
 
+/// Order in which runs get places: those that had one before, then by priority, then by age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PlaceRank {
+    is_new: bool,
+    priority: Reverse<i32>,
+}
+
+impl PlaceRank {
+    fn of<G: Saga<State: RunState>>(handle: &SagaHandle<G>) -> Self {
+        handle.view(|view| Self {
+            is_new: view.state.status() == RunStatus::Pending,
+            priority: Reverse(view.state.queue().map_or(0, |queue| queue.priority)),
+        })
+    }
+}
+
 /// See the module.
 pub(super) struct Manager<G: Saga<State: RunState>> {
     me: Context<Msg<IdOf<G>>>,
     shared: Arc<Shared<G>>,
     runs: Collection<OpenRun<G>>,
-    /// Number of runs with an actor.
-    running: usize,
-    /// Runs that have something due and wait for a place, the oldest first.
-    queued: BTreeSet<IdOf<G>>,
+    /// Runs with an actor that take a place, each with its user and its queue.
+    placed: BTreeMap<IdOf<G>, (User, Option<String>)>,
+    /// Runs that have something due and wait for a place, in their order.
+    queued: BTreeSet<(PlaceRank, IdOf<G>)>,
     timers: Timers<IdOf<G>>,
     swept: Instant,
 }
@@ -64,13 +86,15 @@ impl<G: Saga<State: RunState>> Entity for Manager<G> {
         let manager = me.address.clone();
         // A manager that is gone has its own alarm.
         let _detached = me.workers.spawn(timers.alarm(move || drop(manager.send(Msg::Rang))));
-        let (running, queued, swept) = (0, BTreeSet::new(), Instant::now());
-        let mut manager = Self { me, shared, runs, running, queued, timers, swept };
-        for (id, handle) in manager.shared.table.open() {
+        let (placed, queued, swept) = (BTreeMap::new(), BTreeSet::new(), Instant::now());
+        let mut manager = Self { me, shared, runs, placed, queued, timers, swept };
+        let mut open = manager.shared.table.open();
+        for (_, handle) in &open {
             // Decisions of an earlier incarnation's runs are written first.
             handle.settled().await;
-            manager.look(id);
         }
+        open.sort_by_key(|(id, handle)| (PlaceRank::of(handle), *id));
+        open.into_iter().for_each(|(id, _)| manager.look(id));
         manager.sweep();
         Ok(manager)
     }
@@ -95,16 +119,13 @@ impl<G: Saga<State: RunState>> Entity for Manager<G> {
 
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         let Some((id, ended)) = self.runs.handle_end(end)? else { return Ok(()) };
-        let placed = self.runs.get(id).is_none_or(|OpenRun(handle)| takes_place(handle));
-        self.running = self.running.saturating_sub(usize::from(placed));
+        self.placed.remove(&id);
         match (ended, self.runs.get(id)) {
             (MemberEnd::GivenUp(reason), Some(OpenRun(handle))) => handle.give_up(&reason),
             // Something may have been written since its actor looked last.
             _ => self.look(id),
         }
-        if let Some(next) = self.queued.pop_first() {
-            self.look(next);
-        }
+        self.fill();
         Ok(())
     }
 }
@@ -121,9 +142,10 @@ impl<G: Saga<State: RunState>> Manager<G> {
             (!G::due(state, &[]).is_empty(), state.status().is_over(), state.wakes_at())
         });
         self.timers.set(id, wakes_at.filter(|_| !due && !over));
-        let full = self.running >= self.shared.options.max_running;
-        if due && full && takes_place(&handle) {
-            self.queued.insert(id);
+        // One that is over takes its last steps without a place.
+        let waits = due && !over && takes_place(&handle) && !self.has_place(&handle);
+        if waits {
+            self.queued.insert((PlaceRank::of(&handle), id));
         } else if due {
             self.start_run(id, handle);
         } else if over {
@@ -143,8 +165,36 @@ impl<G: Saga<State: RunState>> Manager<G> {
         Some(handle)
     }
 
+    /// Whether there is a place for a run: of a queue one of that, too, and one of its user's.
+    fn has_place(&self, handle: &SagaHandle<G>) -> bool {
+        let RunOptions { max_running, queues, .. } = &self.shared.options;
+        let has_own = |state: &G::State| {
+            let Some(RunQueue { name, .. }) = state.queue() else { return true };
+            let (mut of_queue, mut of_user) = (0, 0);
+            for (user, queue) in self.placed.values() {
+                of_queue += usize::from(queue.as_ref() == Some(name));
+                of_user += usize::from(*user == state.user());
+            }
+            of_queue < queues.get(name).copied().unwrap_or(1)
+                && of_user < share(*max_running).min(self.shared.allowance(state.user()))
+        };
+        self.placed.len() < *max_running && handle.view(|view| has_own(&view.state))
+    }
+
+    /// Starts runs that wait, the first of those that have a place.
+    fn fill(&mut self) {
+        loop {
+            let may = |(_, id): &&(PlaceRank, IdOf<G>)| {
+                self.runs.get(*id).is_none_or(|OpenRun(handle)| self.has_place(handle))
+            };
+            let Some(next) = self.queued.iter().find(may).copied() else { return };
+            self.queued.remove(&next);
+            self.look(next.1);
+        }
+    }
+
     fn start_run(&mut self, id: IdOf<G>, handle: SagaHandle<G>) {
-        self.queued.remove(&id);
+        self.queued.remove(&(PlaceRank::of(&handle), id));
         let args = SagaArgs {
             args: self.shared.args.clone(),
             handle: handle.clone(),
@@ -152,7 +202,13 @@ impl<G: Saga<State: RunState>> Manager<G> {
             closing: self.shared.daemon.closing.clone(),
         };
         match self.runs.start(id, args) {
-            Ok(_address) => self.running += usize::from(takes_place(&handle)),
+            Ok(_address) if takes_place(&handle) => {
+                let of = |state: &G::State| {
+                    (state.user(), state.queue().map(|queue| queue.name.clone()))
+                };
+                self.placed.insert(id, handle.view(|view| of(&view.state)));
+            }
+            Ok(_address) => {}
             Err(Fault(reason)) => handle.give_up(&reason),
         }
     }

@@ -37,6 +37,12 @@ impl<G: Saga<State: RunState>> Shared<G> {
         let _all_are_looked_at = self.manager.send(Msg::Look(id));
     }
 
+    /// Number of a user's runs at a time, as its tier bounds it.
+    pub(super) fn allowance(&self, user: User) -> usize {
+        let most = G::State::ALLOWANCE.and_then(|kind| self.daemon.sessions.allowance(user, kind));
+        most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+    }
+
     /// Writes the first records of a run that was admitted.
     pub(super) async fn write(
         &self,
@@ -84,9 +90,7 @@ impl<G: Saga<State: RunState>> Shared<G> {
     ) -> Result<(), ToolError> {
         self.rested(id).await?;
         let label = G::State::LABEL;
-        let allowance =
-            G::State::ALLOWANCE.and_then(|kind| self.daemon.sessions.allowance(user, kind));
-        if !self.table.readmit(id, self.options.max_running, allowance)? {
+        if !self.table.readmit(id, self.options.max_running, self.allowance(user))? {
             let message = format!("the {label} {id} is not over");
             return Err(ToolError::new(Layer::Actor, codes::BUSY, message).next(format!(
                 "wait for its end, or cancel it; {} shows it",

@@ -4,6 +4,7 @@ use std::{fmt::Display, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ErrorCode, User};
+use serde::{Deserialize, Serialize};
 
 use super::RunEvent;
 use crate::saga::{Saga, SagaState, SagaView};
@@ -39,6 +40,16 @@ impl RunStatus {
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
+}
+
+/// Place of a run in the order of a queue: after those of a greater priority, and the older ones of the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunQueue {
+    /// Name of the queue.
+    pub name: String,
+    /// Priority of the run.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// State of a run. Cheap to clone: it is copied for each look.
@@ -80,6 +91,11 @@ pub trait RunState: SagaState {
     /// all places could be taken by those that wait.
     fn takes_place(&self) -> bool {
         true
+    }
+
+    /// Queue that it waits in for its place, if it is not refused without one.
+    fn queue(&self) -> Option<&RunQueue> {
+        None
     }
 
     /// Words for whoever waits for its end.

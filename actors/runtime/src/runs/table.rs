@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{Layer, ToolError, User, codes, lock};
 use tokio::sync::watch;
 
-use super::{IdOf, ListedRuns, RunCaller, RunOptions, RunState};
+use super::{IdOf, ListedRuns, RunCaller, RunOptions, RunQueue, RunState, RunStatus};
 use crate::{
     log::Log,
     saga::{Saga, SagaHandle, SagaView},
@@ -19,12 +19,14 @@ use crate::{
 
 /// Most runs that are not over, those that wait among them; at most three quarters of them one user's.
 const MOST_OPEN: usize = 4096;
+/// Most runs that wait in a queue for their first place.
+const MOST_QUEUED: usize = 1000;
 const SECS_A_DAY: u64 = 24 * 60 * 60;
 
 /// A run, as far as it is in memory.
 pub(super) enum KeptRun<G: Saga<State: RunState>> {
     /// Its first record is being written.
-    Begins(User),
+    Begins(G::State),
     /// Under way, waiting or given up; or over, and its last steps are taken.
     Open(SagaHandle<G>),
     /// Nothing follows.
@@ -36,7 +38,7 @@ pub(super) enum KeptRun<G: Saga<State: RunState>> {
 impl<G: Saga<State: RunState>> Clone for KeptRun<G> {
     fn clone(&self) -> Self {
         match self {
-            Self::Begins(user) => Self::Begins(*user),
+            Self::Begins(state) => Self::Begins(state.clone()),
             Self::Open(handle) => Self::Open(handle.clone()),
             Self::Over(state) => Self::Over(state.clone()),
             Self::Reopens(state) => Self::Reopens(state.clone()),
@@ -47,10 +49,14 @@ impl<G: Saga<State: RunState>> Clone for KeptRun<G> {
 impl<G: Saga<State: RunState>> KeptRun<G> {
     /// Looks at the state; of one that begins there is none.
     fn state<R>(&self, look: impl FnOnce(&G::State) -> R) -> Option<R> {
+        (!matches!(self, Self::Begins(_))).then(|| self.coming(look))
+    }
+
+    /// Looks at the state, of one that begins at the state that it is going to have.
+    fn coming<R>(&self, look: impl FnOnce(&G::State) -> R) -> R {
         match self {
-            Self::Begins(_) => None,
-            Self::Open(handle) => Some(handle.view(|view| look(&view.state))),
-            Self::Over(state) | Self::Reopens(state) => Some(look(state)),
+            Self::Open(handle) => handle.view(|view| look(&view.state)),
+            Self::Begins(state) | Self::Over(state) | Self::Reopens(state) => look(state),
         }
     }
 
@@ -70,19 +76,19 @@ impl<G: Saga<State: RunState>> KeptRun<G> {
     /// Owner of one that is not over, or is given up.
     fn open_user(&self) -> Option<User> {
         match self {
-            Self::Begins(user) => Some(*user),
             Self::Open(handle) => handle.view(|view| {
                 let state = &view.state;
                 (!state.status().is_over()).then(|| state.user())
             }),
-            Self::Reopens(state) => Some(state.user()),
+            Self::Begins(state) | Self::Reopens(state) => Some(state.user()),
             Self::Over(_) => None,
         }
     }
 
-    /// Whether it takes a place among those that run.
+    /// Whether it takes a place among those that run. One that was not begun in its queue waits for that.
     fn takes_place(&self) -> bool {
-        self.runs() && self.state(RunState::takes_place).unwrap_or(true)
+        let takes = |state: &G::State| state.takes_place() && waits_in(state).is_none();
+        self.runs() && self.coming(takes)
     }
 
     /// Whether a step is due.
@@ -144,7 +150,7 @@ impl<G: Saga<State: RunState>> Table<G> {
         id: IdOf<G>,
         begun: &G::State,
         max_running: usize,
-        allowance: Option<u64>,
+        allowance: usize,
     ) -> Result<(), ToolError> {
         let mut runs = lock(&self.runs);
         if runs.contains_key(&id) {
@@ -152,7 +158,7 @@ impl<G: Saga<State: RunState>> Table<G> {
             return Err(ToolError::internal(message));
         }
         has_room::<G>(&runs, begun, max_running, allowance)?;
-        runs.insert(id, KeptRun::Begins(begun.user()));
+        runs.insert(id, KeptRun::Begins(begun.clone()));
         Ok(())
     }
 
@@ -164,7 +170,7 @@ impl<G: Saga<State: RunState>> Table<G> {
         &self,
         id: IdOf<G>,
         max_running: usize,
-        allowance: Option<u64>,
+        allowance: usize,
     ) -> Result<bool, ToolError> {
         let mut runs = lock(&self.runs);
         let Some(KeptRun::Over(state)) = runs.get(&id) else { return Ok(false) };
@@ -309,24 +315,30 @@ fn has_room<G: Saga<State: RunState>>(
     runs: &BTreeMap<IdOf<G>, KeptRun<G>>,
     begun: &G::State,
     max_running: usize,
-    allowance: Option<u64>,
+    allowance: usize,
 ) -> Result<(), ToolError> {
-    let (user, places) = (begun.user(), begun.takes_place());
-    let (mut open, mut running) = ([0, 0], [0, 0]);
+    let (user, queue) = (begun.user(), begun.queue());
+    let (mut open, mut running, mut queued) = ([0, 0], [0, 0], 0);
     for run in runs.values() {
         let Some(owner) = run.open_user() else { continue };
+        let is_before = |state: &G::State| {
+            let names = queue.zip(waits_in(state));
+            names.is_some_and(|(own, other)| own.name == other.name)
+        };
+        queued += usize::from(run.coming(is_before));
         let own = usize::from(owner == user);
         open = [open[0] + 1, open[1] + own];
         if run.takes_place() {
             running = [running[0] + 1, running[1] + own];
         }
     }
-    let allowance =
-        allowance.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-    let bound = |most| if places { most } else { usize::MAX };
+    let needs_place = begun.takes_place() && queue.is_none();
+    let bound = |most| if needs_place { most } else { usize::MAX };
+    let waits = queue.map(|queue| format!("wait in the queue `{:.40}`", queue.name));
     let bounds = [
         (running[0], bound(max_running), "run"),
         (running[1], bound(share(max_running).min(allowance)), "of one user run"),
+        (queued, MOST_QUEUED, waits.as_deref().unwrap_or_default()),
         (open[0], MOST_OPEN, "are not over"),
         (open[1], share(MOST_OPEN), "of one user are not over"),
     ];
@@ -340,7 +352,12 @@ fn has_room<G: Saga<State: RunState>>(
         .detail("limit", most))
 }
 
+/// Queue of a run that has not had its first place in that.
+fn waits_in<S: RunState>(state: &S) -> Option<&RunQueue> {
+    state.queue().filter(|_| state.status() == RunStatus::Pending)
+}
+
 /// Part of a limit that a single user may take.
-fn share(limit: usize) -> usize {
+pub(super) fn share(limit: usize) -> usize {
     limit.saturating_mul(3).div_ceil(4)
 }

@@ -1,6 +1,6 @@
 //! Errands below a root of their own, over a journal that outlives them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::Utc;
 use hivekeep_kernel::{
@@ -23,7 +23,8 @@ use crate::{
 pub(super) const ADA: RunCaller = RunCaller { user: User::Uid(1), operator: false };
 pub(super) const BEN: RunCaller = RunCaller { user: User::Uid(2), operator: false };
 pub(super) const OPERATOR: RunCaller = RunCaller { user: User::Uid(3), operator: true };
-pub(super) const ROOMY: RunOptions = RunOptions { max_running: 100, kept: 100, kept_days: 7 };
+pub(super) const ROOMY: RunOptions =
+    RunOptions { max_running: 100, kept: 100, kept_days: 7, queues: BTreeMap::new() };
 
 pub(super) type View = SagaView<ErrandSaga>;
 
@@ -58,7 +59,7 @@ impl Stage {
             closing: CancellationToken::new(),
         };
         daemon.ports.offer(WaiterLimit::new(2, 2));
-        let opened = Runs::open(&daemon, "errands", options, world.clone()).await;
+        let opened = Runs::open(&daemon, "errands", options.clone(), world.clone()).await;
         let (runs, child) = opened.expect("they are readable");
         let probe = daemon.census.probe("root", "root", RestartPolicy::ESSENTIAL);
         let args = RootArgs { census: daemon.census.clone(), child };

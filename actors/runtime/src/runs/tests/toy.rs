@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::{
     log::{LogError, Sourced},
-    runs::{RunEvent, RunState, RunStatus},
+    runs::{RunEvent, RunQueue, RunState, RunStatus},
     saga::{Saga, SagaHandle, SagaState},
 };
 
@@ -39,6 +39,7 @@ pub(super) struct Plan {
     pub(super) asks: bool,
     /// A step is left behind the end.
     pub(super) sweeps: bool,
+    pub(super) queue: Option<RunQueue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,7 +76,7 @@ pub(super) enum Record {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Errand {
     user: User,
-    session: SessionId,
+    pub(super) session: SessionId,
     plan: Plan,
     began_at: DateTime<Utc>,
     pub(super) steps: u8,
@@ -187,6 +188,9 @@ impl RunState for Errand {
     }
     fn woken(&self, now: DateTime<Utc>) -> Option<Record> {
         self.wakes_at().filter(|at| *at <= now).map(|_| Record::Woken { at: now })
+    }
+    fn queue(&self) -> Option<&RunQueue> {
+        self.plan.queue.as_ref()
     }
     fn doing(&self) -> String {
         format!("{} of 3 steps", self.steps)
