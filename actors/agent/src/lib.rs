@@ -25,7 +25,6 @@ mod permit;
 mod port;
 mod programs;
 mod schedule;
-mod scheduling;
 mod tasks;
 mod tools;
 
@@ -139,7 +138,7 @@ agent_continue talks to it.";
         daemon.ports.offer::<dyn Chats>(service.clone());
         daemon.ports.offer::<dyn ExecutionFiles>(service.clone());
         daemon.ports.offer::<dyn Executions>(service.clone());
-        let _the_first = service.scheduling.agents.set(Arc::downgrade(&service));
+        let _the_first = service.scheduling.set(Arc::downgrade(&service));
         mounted.children.extend(children);
         Ok(mounted.serving::<ServiceActor<AgentService>>(&address, service))
     }

@@ -1,39 +1,40 @@
-//! Schedule of an agent: a run without an end that waits for its next time, in the stream `schedule/AGENT`.
+//! Schedules of agents: kept as the latest versions have them, and the executions that they begin, each in a session
+//! of its own of the user who deployed the agent.
 //!
-//! ```text
-//! set ─▶ waits ─▶ due: the execution's id is recorded ─▶ begun, skipped or failed ─▶ waits …
-//!                                                    the agent is deleted: ended ─▶ forgotten
-//! ```
-//! A time is decided on once: what became of it is recorded behind it, and after a crash the execution is looked for by
-//! its id. Of several times that passed without a daemon the last one is due, and told as late. The stream is folded,
-//! so only the last events are kept.
+//! Of several times that passed without a daemon the last one is due, and told as late.
 
 use std::{
-    collections::VecDeque,
     future::pending,
     sync::{Arc, OnceLock, Weak},
+    time::Duration,
 };
 
-use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{AgentId, ErrorCode, ExecutionId, SessionId, ToolError, User};
-use hivekeep_manifest::agent::AgentSchedule;
-use hivekeep_runtime::{
-    log::{LogError, Sourced},
-    runs::{RunEvent, RunState, RunStatus},
-    saga::{Saga, SagaHandle, SagaState},
-};
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{AgentId, CallCx, ErrorCode, ExecutionId, Layer, SessionId, ToolError, User};
+use hivekeep_manifest::agent::{AgentBudget, AgentSchedule, AgentSpec};
+use hivekeep_manifest_registry::RegistryCaller;
+use hivekeep_runtime::schedule::{BeginPatience, DueTime, PassedTimes, Scheduled, TimeOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{codes, tools::AgentService};
+use crate::{
+    codes,
+    execution::{plan::ExecutionRequest, relatives::DAEMON},
+    tasks::waiting_for,
+    tools::AgentService,
+};
 
-/// Events that are kept.
-const MOST_EVENTS: usize = 64;
-/// Records after which the stream is folded.
-const FOLD_RECORDS: usize = 64;
-/// Time behind its own from which on a beginning counts as late.
-const LATE: TimeDelta = TimeDelta::seconds(60);
+type Answer<T> = Result<T, ToolError>;
+type AgentTime = DueTime<ExecutionId>;
+type AgentOutcome = TimeOutcome<ExecutionId>;
+
+/// Executions of a schedule that wait for a person; for one more the oldest of them is cancelled.
+const MOST_WAITING: usize = 3;
+/// Time limit of one attempt.
+const BEGINNING: Duration = Duration::from_secs(60);
+/// Word that a manifest with a schedule has in its text.
+const FIELD: &str = "schedule";
 
 /// Agent that begins by itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,283 +45,186 @@ pub(crate) struct ScheduledAgent {
     pub(crate) schedule: AgentSchedule,
 }
 
-/// Time that has come, with the execution that it begins.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DueTime {
-    pub(crate) time: DateTime<Utc>,
-    /// First of the times that passed without a daemon, if it is not the same.
-    pub(crate) missed_since: Option<DateTime<Utc>>,
-    pub(crate) execution: ExecutionId,
-}
-
-/// Outcome of a time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum TimeOutcome {
-    /// The execution was begun, beside those that wait for a person.
-    Begun { waiting: Vec<ExecutionId>, cancelled: Vec<ExecutionId> },
-    /// An execution of an earlier time works still.
-    Skipped { working: ExecutionId },
-    /// The execution could not be begun.
-    Failed { error: Box<ToolError> },
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "snake_case")]
-pub(crate) enum ScheduleRecord {
-    /// The schedule is this one from now on.
-    Set { agent: Box<ScheduledAgent>, at: DateTime<Utc> },
-    /// A time has come. Recorded before its execution is begun.
-    Due { due: DueTime, at: DateTime<Utc> },
-    /// Something became of the time.
-    Done { due: DueTime, outcome: TimeOutcome, at: DateTime<Utc> },
-    /// The agent is deleted.
-    Ended { at: DateTime<Utc> },
-}
-
-/// See the module.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ScheduleState {
-    pub(crate) agent: Arc<ScheduledAgent>,
-    began_at: DateTime<Utc>,
-    /// Time from which on intervals count.
-    since: DateTime<Utc>,
-    /// Next time.
-    pub(crate) next: Option<DateTime<Utc>>,
-    pub(crate) due: Option<DueTime>,
-    /// Last records, for people.
-    pub(crate) told: VecDeque<ScheduleRecord>,
-    ended_at: Option<DateTime<Utc>>,
-}
-
-impl ScheduleState {
-    fn set(&mut self, agent: ScheduledAgent, at: DateTime<Utc>) {
-        let differs = self.agent.schedule != agent.schedule;
-        self.agent = Arc::new(agent);
-        if differs {
-            self.since = at;
-            self.look_on(at);
-        }
-    }
-
-    fn look_on(&mut self, after: DateTime<Utc>) {
-        let times = self.agent.schedule.times();
-        self.next = times.and_then(|times| times.next(self.since, after));
-    }
-
-    fn tell(&mut self, record: ScheduleRecord) {
-        self.told.push_back(record);
-        if self.told.len() > MOST_EVENTS {
-            self.told.pop_front();
-        }
-    }
-}
-
-impl Sourced for ScheduleState {
-    const KIND: &'static str = "schedule";
-    const FOLD_EVERY: usize = FOLD_RECORDS;
-    const PIECE_BYTES: Option<usize> = Some(256 * 1024);
-    type Record = ScheduleRecord;
-
-    fn begin(record: ScheduleRecord) -> Result<Self, ScheduleRecord> {
-        let ScheduleRecord::Set { agent, at } = record.clone() else { return Err(record) };
-        let agent = Arc::from(agent);
-        let (next, due, told) = (None, None, VecDeque::from([record]));
-        let mut state = Self { agent, began_at: at, since: at, next, due, told, ended_at: None };
-        state.look_on(at);
-        Ok(state)
-    }
-
-    fn apply(&mut self, record: ScheduleRecord) -> Result<(), ScheduleRecord> {
-        match record.clone() {
-            ScheduleRecord::Set { agent, at } => self.set(*agent, at),
-            ScheduleRecord::Due { due, .. } => {
-                self.look_on(due.time);
-                self.due = Some(due);
-                return Ok(());
-            }
-            ScheduleRecord::Done { .. } => self.due = None,
-            ScheduleRecord::Ended { at } => {
-                (self.next, self.due, self.ended_at) = (None, None, Some(at));
-            }
-        }
-        self.tell(record);
-        Ok(())
-    }
-
-    fn fold(&self) -> Option<Vec<u8>> {
-        serde_json::to_vec(self).ok()
-    }
-
-    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(snapshot).map_err(|error| error.to_string())
-    }
-}
-
-impl SagaState for ScheduleState {
-    fn holds(&self) -> Option<SessionId> {
-        None
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.ended_at.is_some()
-    }
-
-    fn cancellation(&self) -> Option<ScheduleRecord> {
-        self.ended_at.is_none().then(|| ScheduleRecord::Ended { at: Utc::now() })
-    }
-}
-
-impl RunState for ScheduleState {
+impl Scheduled for ScheduledAgent {
     type Id = AgentId;
+    type Run = ExecutionId;
+    /// Whoever begins executions, once it is there.
+    type Host = OnceLock<Weak<AgentService>>;
 
-    const LABEL: &'static str = Self::KIND;
+    const KIND: &'static str = "schedule";
     const NOT_FOUND: &'static ErrorCode = codes::AGENT_NOT_FOUND;
     const LISTED_BY: &'static str = "aegis.agent.list";
+    const RUN: &'static str = "execution_id";
 
-    fn status(&self) -> RunStatus {
-        if self.ended_at.is_some() { RunStatus::Cancelled } else { RunStatus::Running }
+    fn owner(&self) -> User {
+        self.owner.unwrap_or(User::Nobody)
     }
 
-    fn user(&self) -> User {
-        self.agent.owner.unwrap_or(User::Nobody)
+    fn new_run() -> ExecutionId {
+        ExecutionId::new()
     }
 
-    fn group(&self) -> String {
-        self.agent.agent_id.to_string()
+    fn times_as(&self, other: &Self) -> bool {
+        self.schedule == other.schedule
     }
 
-    fn began_at(&self) -> DateTime<Utc> {
-        self.began_at
+    fn next(&self, since: DateTime<Utc>, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.schedule.times()?.next(since, after)
     }
 
-    fn ended_at(&self) -> Option<DateTime<Utc>> {
-        self.ended_at
+    fn choose(&self, passed: PassedTimes) -> Option<DateTime<Utc>> {
+        let PassedTimes { since, first, now, .. } = passed;
+        let last = self.schedule.times().and_then(|times| times.last(since, now));
+        Some(last.unwrap_or(first).max(first))
     }
 
-    fn wakes_at(&self) -> Option<DateTime<Utc>> {
-        self.next.filter(|_| self.due.is_none())
+    fn shown(&self) -> Value {
+        json!(self.schedule)
     }
 
-    fn woken(&self, now: DateTime<Utc>) -> Option<ScheduleRecord> {
-        let first = self.wakes_at().filter(|next| *next <= now)?;
-        let last = self.agent.schedule.times().and_then(|times| times.last(self.since, now));
-        let time = last.unwrap_or(first).max(first);
-        let missed_since = (time > first).then_some(first);
-        let due = DueTime { time, missed_since, execution: ExecutionId::new() };
-        Some(ScheduleRecord::Due { due, at: now })
-    }
-
-    /// A beginning waits for a place of its execution.
-    fn takes_place(&self) -> bool {
-        false
-    }
-
-    fn event(record: &ScheduleRecord) -> RunEvent {
-        let (event_type, payload) = match record {
-            ScheduleRecord::Set { agent, .. } => {
-                let payload = json!({ "schedule": agent.schedule, "owner": agent.owner });
-                ("schedule_set", payload)
-            }
-            ScheduleRecord::Due { due, .. } => ("schedule_due", json!(due)),
-            ScheduleRecord::Done { due, outcome, at } => {
-                let event_type = match outcome {
-                    TimeOutcome::Begun { .. } => "schedule_begun",
-                    TimeOutcome::Skipped { .. } => "schedule_skipped",
-                    TimeOutcome::Failed { .. } => "schedule_failed",
-                };
-                (event_type, told(due, outcome, *at))
-            }
-            ScheduleRecord::Ended { .. } => ("schedule_ended", json!({})),
-        };
-        RunEvent { event_type, payload }
-    }
-
-    fn recorded_at(record: &ScheduleRecord) -> Option<DateTime<Utc>> {
-        Some(match record {
-            ScheduleRecord::Set { at, .. }
-            | ScheduleRecord::Due { at, .. }
-            | ScheduleRecord::Done { at, .. }
-            | ScheduleRecord::Ended { at } => *at,
-        })
-    }
-
-    fn rest(&mut self) {
-        self.told.clear();
+    async fn begin(&self, host: &Self::Host, due: &AgentTime) -> AgentOutcome {
+        match host.get().and_then(Weak::upgrade) {
+            Some(agents) => agents.begin_scheduled(self, due).await,
+            // Without it the daemon stops.
+            None => pending().await,
+        }
     }
 }
 
-fn told(due: &DueTime, outcome: &TimeOutcome, at: DateTime<Utc>) -> Value {
-    let mut payload = json!({ "scheduled_for": due.time });
-    if at - due.time > LATE {
-        payload["late_secs"] = json!((at - due.time).num_seconds());
+impl AgentService {
+    /// Refuses a schedule to an agent: what begins by itself has the user's rights, and not those of the session that
+    /// deployed it.
+    ///
+    /// # Errors
+    /// `schedule_denied`.
+    pub(crate) fn may_schedule(&self, cx: &CallCx, spec: &AgentSpec) -> Answer<()> {
+        let begins = spec.schedule.as_ref().is_some_and(|it| it.times().is_some());
+        if !begins || self.shared.children.agents_above(cx.session).is_empty() {
+            return Ok(());
+        }
+        let message = "no agent deploys one that begins by itself".to_owned();
+        Err(ToolError::new(Layer::Policy, codes::SCHEDULE_DENIED, message)
+            .next("leave `spec.schedule` out, and have a person deploy it with a schedule"))
     }
-    if let Some(first) = due.missed_since {
-        payload["missed_since"] = json!(first);
+
+    /// Makes the schedules those of the agents that there are.
+    pub(crate) async fn restore_schedules(&self) {
+        let all = RegistryCaller { user: User::Nobody, operator: true };
+        let kept = self.schedules.all().into_iter().map(|(id, _)| id);
+        let mut ids: Vec<AgentId> =
+            self.agents.list(all).into_iter().map(|(id, _)| id).chain(kept).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids {
+            if let Err(error) = self.follow_schedule(id).await {
+                tracing::warn!(agent = %id, %error, "its schedule is not followed");
+            }
+        }
     }
-    match outcome {
-        TimeOutcome::Begun { waiting, cancelled } => {
-            payload["execution_id"] = json!(due.execution);
-            for (name, ids) in [("waiting_for_a_person", waiting), ("cancelled", cancelled)] {
-                if !ids.is_empty() {
-                    payload[name] = json!(ids);
+
+    /// Makes the schedule of an agent that of its latest version, or ends it with the agent.
+    ///
+    /// # Errors
+    /// `too_many_runs`, `journal_failed`.
+    pub(crate) async fn follow_schedule(&self, id: AgentId) -> Answer<()> {
+        let (all, name) = (RegistryCaller { user: User::Nobody, operator: true }, id.to_string());
+        loop {
+            let Ok((_, entry, kept)) = self.agents.find(all, &name, None) else {
+                return self.schedules.end(id).await;
+            };
+            let spec = match kept.text.contains(FIELD) {
+                true => match self.manifest(all, &name, None).await {
+                    Ok((_, manifest)) => manifest.spec.schedule,
+                    // Deleted meanwhile.
+                    Err(error) if error.is(codes::AGENT_NOT_FOUND) => continue,
+                    Err(error) => return Err(error),
+                },
+                false => None,
+            };
+            let schedule = spec.unwrap_or(AgentSchedule::Manual {});
+            if schedule == (AgentSchedule::Manual {}) && self.schedules.get(id).is_none() {
+                return Ok(());
+            }
+            let owner = kept.by.or_else(|| entry.scope.owner());
+            self.schedules.set(id, ScheduledAgent { agent_id: id, owner, schedule }).await?;
+            // Another version may have been deployed meanwhile.
+            let now = self.agents.find(all, &name, None);
+            if now.is_ok_and(|(_, _, latest)| Arc::ptr_eq(&latest, &kept)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Begins the execution of a time that has come, unless it is begun already.
+    async fn begin_scheduled(&self, agent: &ScheduledAgent, due: &AgentTime) -> AgentOutcome {
+        let is_begun = || self.runs.get(DAEMON, &due.run.to_string()).is_ok();
+        let (mut waiting, mut cancelled) = (Vec::new(), Vec::new());
+        if !is_begun() {
+            match self.open_ones(agent.agent_id) {
+                Ok(open) => waiting = open,
+                Err(working) => return TimeOutcome::Skipped { working },
+            }
+        }
+        while waiting.len() >= MOST_WAITING {
+            let oldest = waiting.remove(0);
+            match self.runs.cancel(DAEMON, &oldest.to_string()).await {
+                Ok(true) => cancelled.push(oldest),
+                // An execution that has ended meanwhile is not in the way either.
+                Ok(false) => {}
+                Err(error) if error.is(codes::EXECUTION_NOT_FOUND) => {}
+                Err(error) => return TimeOutcome::Failed { error: Box::new(error) },
+            }
+        }
+        let (mut session, mut patience) = (None, BeginPatience::default());
+        let begun = async {
+            while !is_begun() {
+                match self.try_scheduled(agent, due, &mut session).await {
+                    Ok(()) => break,
+                    Err(error) => patience.pause(error).await?,
                 }
             }
-        }
-        TimeOutcome::Skipped { working } => payload["still_working"] = json!(working),
-        TimeOutcome::Failed { error } => payload["error"] = json!(error),
-    }
-    payload
-}
-
-/// Whoever begins executions, once it is there, and the end of the daemon.
-pub(crate) struct ScheduleShared {
-    pub(crate) agents: OnceLock<Weak<AgentService>>,
-    pub(crate) closing: CancellationToken,
-}
-
-/// Incarnation of a schedule, whose only step begins the execution of the time that is due.
-pub(crate) struct ScheduleSaga {
-    shared: Arc<ScheduleShared>,
-    handle: SagaHandle<Self>,
-}
-
-impl Saga for ScheduleSaga {
-    type State = ScheduleState;
-    type Step = ();
-    type Live = ();
-    type Args = Arc<ScheduleShared>;
-
-    fn resume(shared: Arc<ScheduleShared>, handle: SagaHandle<Self>) -> Self {
-        Self { shared, handle }
-    }
-
-    fn due(state: &ScheduleState, _: &[()]) -> Vec<()> {
-        state.due.iter().map(|_| ()).collect()
-    }
-
-    fn parallel(_: &ScheduleState) -> usize {
-        1
-    }
-
-    /// An execution that was begun meanwhile is found by its id.
-    fn interruptible((): ()) -> bool {
-        true
-    }
-
-    async fn step(&self, (): ()) -> Result<(), LogError> {
-        let state = self.handle.state();
-        let Some(due) = state.due else { return Ok(()) };
-        let agents = self.shared.agents.get().and_then(Weak::upgrade);
-        // Without it the daemon stops.
-        let Some(agents) = agents else { return pending().await };
-        let begun = agents.begin_scheduled(&state.agent, &due);
-        let Some(outcome) = self.handle.cancelled().run_until_cancelled(begun).await else {
-            return Ok(());
+            Ok(())
         };
-        if self.shared.closing.is_cancelled() && matches!(outcome, TimeOutcome::Failed { .. }) {
-            return pending().await;
+        let Err(error) = begun.await else { return TimeOutcome::Begun { waiting, cancelled } };
+        if let Some(session) = session {
+            // A session that stays holds nothing.
+            let _stays = self.shared.children.end(session).await;
         }
-        self.handle.record(ScheduleRecord::Done { due, outcome, at: Utc::now() }).await
+        TimeOutcome::Failed { error: Box::new(error) }
+    }
+
+    /// Executions of an agent's schedule that wait for a person, the oldest first.
+    ///
+    /// # Errors
+    /// One that works.
+    fn open_ones(&self, agent: AgentId) -> Result<Vec<ExecutionId>, ExecutionId> {
+        let (rows, _) = self.runs.list(DAEMON, Some(&agent.to_string()), usize::MAX);
+        let asks = self.shared.children.awaiting_approval();
+        let scheduled = rows.into_iter().rev().filter(|(_, view)| {
+            view.state.begun.plan.scheduled_for.is_some() && !view.status().is_over()
+        });
+        scheduled.map(|(id, view)| waiting_for(&view, &asks).map(|_| id).ok_or(id)).collect()
+    }
+
+    async fn try_scheduled(
+        &self,
+        agent: &ScheduledAgent,
+        due: &AgentTime,
+        opened: &mut Option<SessionId>,
+    ) -> Answer<()> {
+        let owner = agent.owner.ok_or_else(|| {
+            let message = "nobody knows who deployed this version of the agent".to_owned();
+            ToolError::new(Layer::Actor, codes::AGENT_OWNER_UNKNOWN, message)
+                .next("deploy it again, with `force` or by a higher version")
+        })?;
+        let id = due.run;
+        let session = self.shared.children.open_for(owner, &id.to_string()).await?;
+        *opened = Some(session);
+        let span = tracing::info_span!("schedule", execution = %id);
+        let cx = CallCx::internal(session, BEGINNING, CancellationToken::new(), span);
+        let request =
+            ExecutionRequest { scheduled_for: Some(due.time), ..ExecutionRequest::default() };
+        let agent = agent.agent_id.to_string();
+        self.start_as(id, &cx, &agent, None, request, AgentBudget::default()).await.map(drop)
     }
 }

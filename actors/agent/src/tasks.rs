@@ -357,7 +357,7 @@ impl AgentService {
         let (rows, _) = self.runs.list(self.run_caller(&cx), Some(&agent_id), usize::MAX);
         let mut events: Vec<_> =
             rows.iter().flat_map(|(id, view)| agent_events(*id, view)).collect();
-        let scheduled = self.schedule_events(&cx, &agent_id).into_iter();
+        let scheduled = self.schedules.events(self.run_caller(&cx), &agent_id).into_iter();
         events.extend(scheduled.map(|SequencedEvent { recorded_at, event, .. }| AgentEvent {
             event_type: event.event_type,
             payload: event.payload,

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, Weak},
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -21,6 +21,7 @@ use hivekeep_ports::{
 use hivekeep_runtime::{
     Child, Daemon, Ports,
     runs::{RunOptions, Runs},
+    schedule::Schedules,
     tool_catalogue::ToolCatalogue,
 };
 use schemars::JsonSchema;
@@ -36,7 +37,7 @@ use crate::{
         tree::ExecutionTree,
     },
     mail::Mailer,
-    schedule::{ScheduleSaga, ScheduleShared},
+    schedule::ScheduledAgent,
 };
 
 pub(crate) use hivekeep_manifest_registry::manifest_invalid as invalid;
@@ -262,8 +263,9 @@ tools! { pub(crate) FAMILY: "agents" for service AgentService, singleton agents;
 pub(crate) struct AgentService {
     pub(crate) agents: ManifestRegistry<DeployedAgent>,
     pub(crate) runs: Runs<ExecutionSaga>,
-    pub(crate) schedules: Runs<ScheduleSaga>,
-    pub(crate) scheduling: Arc<ScheduleShared>,
+    pub(crate) schedules: Schedules<ScheduledAgent>,
+    /// This service, for its schedules.
+    pub(crate) scheduling: Arc<OnceLock<Weak<Self>>>,
     pub(crate) shared: Arc<ExecutionShared>,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) options: Options,
@@ -309,14 +311,13 @@ impl AgentService {
             max_running: options.max_running,
             kept: options.kept,
             kept_days: options.kept_days,
+            ..RunOptions::default()
         };
         let (runs, child) = Runs::open(daemon, "executions", kept, shared.clone()).await?;
         let _the_first = shared.runs.set(runs.downgrade());
         relatives::restore(&runs, &shared).await?;
-        let closing = daemon.closing.clone();
-        let scheduling = Arc::new(ScheduleShared { agents: OnceLock::new(), closing });
-        let none = RunOptions { kept: 0, ..kept };
-        let (schedules, times) = Runs::open(daemon, "schedules", none, scheduling.clone()).await?;
+        let scheduling = Arc::new(OnceLock::new());
+        let (schedules, times) = Schedules::open(daemon, "schedules", scheduling.clone()).await?;
         let service = Self {
             agents,
             runs,
@@ -476,7 +477,6 @@ impl AgentService {
 
     fn row(&self, id: AgentId, entry: &ManifestEntry<DeployedAgent>) -> AgentRow {
         let latest = entry.latest();
-        let schedule = self.schedules.get(relatives::DAEMON, &id.to_string());
         AgentRow {
             id,
             name: entry.name.clone(),
@@ -486,7 +486,7 @@ impl AgentService {
             labels: latest.labels.clone(),
             scope: entry.scope.name(),
             owner: entry.scope.owner(),
-            next_run_at: schedule.ok().and_then(|view| view.state.next),
+            next_run_at: self.schedules.get(id).and_then(|schedule| schedule.next),
         }
     }
 }

@@ -32,6 +32,7 @@ pub mod json_text;
 pub mod log;
 pub mod runs;
 pub mod saga;
+pub mod schedule;
 pub mod schema_kinds;
 #[cfg(feature = "template")]
 pub mod template;

@@ -3,18 +3,24 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::{AgentId, ExecutionId, User, view::ToolView};
 use hivekeep_manifest::agent::AgentSchedule;
-use hivekeep_runtime::log::{self, Decision, Log, LogError};
+use hivekeep_runtime::{
+    log::{self, Decision, Log, LogError},
+    schedule::{DueTime, ScheduleRecord, ScheduleState, TimeOutcome},
+};
 use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
 
 use super::{Stage, fakes::says};
-use crate::schedule::{DueTime, ScheduleRecord, ScheduleState, ScheduledAgent, TimeOutcome};
+use crate::schedule::ScheduledAgent;
+
+type State = ScheduleState<ScheduledAgent>;
+type Record = ScheduleRecord<ScheduledAgent>;
 
 const DAY: u64 = 86_400;
 const DAILY: &str = "  schedule: { type: interval, seconds: 86400 }\n";
 
 /// The schedule as it was set at a time.
-fn set(agent_id: AgentId, at: DateTime<Utc>) -> ScheduleRecord {
+fn set(agent_id: AgentId, at: DateTime<Utc>) -> Record {
     let schedule = AgentSchedule::Interval { seconds: DAY };
     let agent = Box::new(ScheduledAgent { agent_id, owner: Some(User::Uid(0)), schedule });
     ScheduleRecord::Set { agent, at }
@@ -29,11 +35,11 @@ impl Stage {
     }
 
     /// A daemon that dies, and starts again with these records of a schedule.
-    async fn crashed_with(mut self, agent: AgentId, records: &[ScheduleRecord]) -> Self {
-        let (journal, stream) = (&self.rig.daemon.journal, log::stream::<ScheduleState>(agent));
+    async fn crashed_with(mut self, agent: AgentId, records: &[Record]) -> Self {
+        let (journal, stream) = (&self.rig.daemon.journal, log::stream::<State>(agent));
         let stream = stream.expect("a name");
         journal.forget(&stream).await.expect("forgotten");
-        let log = Log::<ScheduleState>::of(journal.clone(), stream, None);
+        let log = Log::<State>::of(journal.clone(), stream, None);
         for record in records.iter().cloned() {
             let written = log.decide::<LogError>(|_| Ok(Decision::record(record)));
             written.expect("decided").await.expect("written");
@@ -98,7 +104,7 @@ async fn times_that_passed_without_a_daemon_run_once_as_their_owner_and_are_told
 async fn a_daemon_that_dies_at_any_record_begins_one_execution_for_a_time() {
     let since = Utc::now() - TimeDelta::days(1) - TimeDelta::minutes(1);
     let time = since + TimeDelta::days(1);
-    let due = DueTime { time, missed_since: None, execution: ExecutionId::new() };
+    let due = DueTime { time, missed_since: None, run: ExecutionId::new() };
     let outcome = TimeOutcome::Begun { waiting: Vec::new(), cancelled: Vec::new() };
     for kept in 1..=3 {
         let (mut stage, agent) = Stage::scheduled().await;
@@ -116,7 +122,7 @@ async fn a_daemon_that_dies_at_any_record_begins_one_execution_for_a_time() {
         }
         let executions = stage.executions().await;
         assert_eq!(executions.len(), usize::from(kept < 3), "at {kept}");
-        let planned = |row: &Value| row["id"] == json!(due.execution);
+        let planned = |row: &Value| row["id"] == json!(due.run);
         assert!(kept == 1 || executions.iter().all(planned), "at {kept}");
     }
 }
@@ -176,10 +182,10 @@ async fn what_cannot_begin_is_told_and_a_schedule_ends_with_its_field_and_its_ag
     stage.good("update", json!({ "manifest_yaml": never })).await;
     assert_eq!(stage.next_run().await, None);
     stage.as_operator("delete", json!({ "agent_id": agent })).await.expect("deleted");
-    let stream = log::stream::<ScheduleState>(agent).expect("a name");
+    let stream = log::stream::<State>(agent).expect("a name");
     eventually("nothing is kept", async || {
         let journal = &stage.rig.daemon.journal;
-        log::read_records::<ScheduleState>(journal, &stream).await.is_ok_and(|it| it.is_empty())
+        log::read_records::<State>(journal, &stream).await.is_ok_and(|it| it.is_empty())
     })
     .await;
 }
@@ -207,11 +213,46 @@ async fn no_agent_deploys_a_schedule() {
 fn a_schedule_is_folded_and_keeps_its_last_events() {
     use hivekeep_runtime::log::Sourced as _;
     let agent = AgentId::new();
-    let mut state = ScheduleState::begin(set(agent, Utc::now())).expect("it begins");
+    let mut state = State::begin(set(agent, Utc::now())).expect("it begins");
     for _ in 0..1_000 {
         state.apply(set(agent, Utc::now())).expect("it follows");
     }
-    assert!(state.told.len() < 100);
     let folded = state.fold().expect("it is folded");
-    assert_eq!(ScheduleState::unfold(&folded), Ok(state));
+    assert!(folded.len() < 64 * 1024, "{}", folded.len());
+    assert_eq!(State::unfold(&folded), Ok(state));
+}
+
+/// Records and states as they were written before there were schedules of anything else.
+#[test]
+fn what_was_written_of_schedules_is_read() {
+    use hivekeep_runtime::log::Sourced as _;
+    let (agent, run) = (AgentId::new(), ExecutionId::new());
+    let (at, later) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let due = json!({ "time": later, "missed_since": null, "execution": run });
+    let scheduled = json!({
+        "agent_id": agent, "owner": "uid:0", "schedule": { "type": "interval", "seconds": DAY },
+    });
+    let set = json!({ "record": "set", "agent": scheduled, "at": at });
+    let records = [
+        set.clone(),
+        json!({ "record": "due", "due": due, "at": later }),
+        json!({ "record": "done", "due": due, "at": later,
+            "outcome": { "outcome": "begun", "waiting": [], "cancelled": [run] } }),
+        json!({ "record": "done", "due": due, "at": later,
+            "outcome": { "outcome": "skipped", "working": run } }),
+        json!({ "record": "ended", "at": later }),
+    ];
+    for record in records {
+        let read: Record = serde_json::from_value(record.clone()).expect("it is read");
+        assert_eq!(serde_json::to_value(read).expect("JSON"), record);
+    }
+    let state = json!({
+        "agent": scheduled, "began_at": at, "since": at, "next": later, "due": due,
+        "told": [set], "ended_at": null,
+    });
+    let state = State::unfold(state.to_string().as_bytes()).expect("it is read");
+    assert_eq!(
+        state.next.map(|next| next.to_rfc3339()),
+        Some("2026-01-02T00:00:00+00:00".to_owned())
+    );
 }
