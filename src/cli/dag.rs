@@ -49,6 +49,12 @@ struct DagArgs {
     /// Place of the file and of the commands.
     #[arg(long)]
     place: Option<String>,
+    /// Queue that the run waits in for its place.
+    #[arg(long)]
+    queue: Option<String>,
+    /// Priority in the queue: a greater one comes first.
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-100..=100))]
+    priority: Option<i32>,
     /// Parameters: NAME=VALUE, or values in their order.
     #[arg(last = true, value_name = "PARAM")]
     params: Vec<String>,
@@ -60,6 +66,7 @@ struct DagArgs {
 Examples:
   hivekeep dag validate dags/                 # needs no daemon
   hivekeep dag start build.yaml -- TARGET=release
+  hivekeep dag list                           # those that begin by themselves
   hivekeep dag runs
   hivekeep dag runs RUN                       # its steps
   hivekeep dag logs RUN build --follow
@@ -74,6 +81,7 @@ pub struct Args {
 enum Action {
     Validate(ValidateArgs),
     Start(StartArgs),
+    List(ListArgs),
     Runs(RunsArgs),
     Logs(LogsArgs),
     Stop(OfRun),
@@ -108,6 +116,16 @@ struct Decision {
 struct StartArgs {
     #[command(flatten)]
     dag: DagArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the DAGs of watched folders (`[workflow] folders`), their next times and their last runs.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// The DAG of this name alone.
+    name: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -187,6 +205,7 @@ pub(super) fn dag(context: &CliContext, args: &Args) -> Result<(), CommandFailur
                 false => Ok(output::text(&format!("{}\n", word(&begun["run_id"])))?),
             }
         }
+        Action::List(listed) => dags(&mut client, listed),
         Action::Runs(shown) => runs(&mut client, shown),
         Action::Logs(logs) => {
             follow::logs(&mut client, &logs.run, logs.step.as_deref(), logs.follow)
@@ -252,6 +271,12 @@ fn start(
     };
     if !dag.params.is_empty() {
         input["params"] = dag.params.iter().map(|given| param(given)).collect();
+    }
+    if let Some(queue) = &dag.queue {
+        input["queue"] = queue.as_str().into();
+    }
+    if let Some(priority) = dag.priority {
+        input["priority"] = priority.into();
     }
     let begun = call(client, "dag_start", input)?;
     for notice in list(&begun["notices"]) {
@@ -324,4 +349,40 @@ fn runs(client: &mut Client, args: &RunsArgs) -> Result<(), CommandFailure> {
         return Ok(output::text(text)?);
     }
     Ok(output::text(&output::table(&["RUN", "DAG", "STATE", "FOR", "BEGUN BY"], &rows))?)
+}
+
+fn dags(client: &mut Client, args: &ListArgs) -> Result<(), CommandFailure> {
+    let mut all = Vec::new();
+    loop {
+        let input = json!({ "dags": true, "name": args.name, "limit": 200, "offset": all.len() });
+        let page = call(client, "dag_runs", input)?;
+        all.extend(list(&page["dags"]).iter().cloned());
+        let total = page["total"].as_u64().unwrap_or_default();
+        if list(&page["dags"]).is_empty() || all.len() as u64 >= total {
+            break;
+        }
+    }
+    if args.json {
+        return Ok(output::json(&json!({ "dags": all }))?);
+    }
+    if all.is_empty() {
+        let text = "No folder of DAGs is watched, or none has a DAG of yours. Name one:\n\n  \
+            [workflow]\n  folders = [\"NAME\"]          # of [session.places.NAME]\n";
+        return Ok(output::text(text)?);
+    }
+    let row = |dag: &Value| {
+        let (problem, last) = (word(&dag["problem"]), &dag["last_run"]);
+        let told = match last.is_object() {
+            true => format!("{} {}", follow::state(last), word(&last["started_at"])),
+            false => String::new(),
+        };
+        let next = match problem.is_empty() {
+            true => word(&dag["next_run_at"]),
+            false => problem,
+        };
+        let file = format!("{}:{}", word(&dag["place"]), word(&dag["file"]));
+        vec![word(&dag["name"]), file, next, told]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    Ok(output::text(&output::table(&["DAG", "FILE", "NEXT, OR PROBLEM", "LAST RUN"], &rows))?)
 }

@@ -146,6 +146,10 @@ id!(
     RunId, "run", "run"
 );
 id!(
+    /// A DAG that begins by itself: a file of a watched folder.
+    DagId, "DAG", "dag"
+);
+id!(
     /// A volume: durable storage of a user.
     VolumeId, "volume", "vol"
 );

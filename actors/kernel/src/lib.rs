@@ -36,7 +36,7 @@ pub use entity::{Context, Entity, Fault};
 pub use error::{ErrorCode, Layer, ToolError};
 pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use ids::{
-    AgentId, ApprovalId, ArtifactId, CallId, CredentialId, DeferredId, ExecutionId, GrantId,
+    AgentId, ApprovalId, ArtifactId, CallId, CredentialId, DagId, DeferredId, ExecutionId, GrantId,
     IdError, JobId, LayerId, MessageId, RepositoryId, RunId, ScriptId, SessionId, SnapshotId,
     SwarmId, TeamId, User, VolumeId, WorkflowId, WorkspaceId,
 };

@@ -2,6 +2,7 @@
 
 mod called;
 mod control;
+mod list;
 mod logs;
 mod show;
 mod source;
@@ -16,6 +17,9 @@ use types::{
     DagControl, DagControlled, DagLogs, DagLogsRead, DagRunsAsked, DagRunsShown, DagStart,
     DagStarted,
 };
+
+pub(crate) use source::{DAG_FOLDER, checked, name_of};
+pub(crate) use start::SCRATCH;
 
 type Answer<T> = Result<T, ToolError>;
 

@@ -1,9 +1,11 @@
 //! Workflows and DAGs: durable runs of plans, and the workflows that users and operators deploy.
 //!
 //! ```text
-//! workflows     the tools, and the registry of manifests
-//! runs ─ run*   a run each, while it has something to do: its steps are tasks of a guest
-//! questions     questions to people of all runs that wait, as they stand in the approvals
+//! workflows                  the tools, and the registry of manifests
+//! runs ─ run*                a run each, while it has something to do: its steps are tasks of a guest
+//! questions                  questions to people of all runs that wait, as they stand in the approvals
+//! dag-folders                looks at the files of watched folders
+//! dag-schedules ─ schedule*  a DAG of those each whose time has come
 //! ```
 //! Texts are checked by `hivekeep-manifest`, those of workflows kept by `hivekeep-manifest-registry`, and lowered and
 //! resolved by `hivekeep-plan`; runs are begun, kept and gone on with by [`hivekeep_runtime::runs`]. A step runs a
@@ -14,10 +16,12 @@
 
 pub mod codes;
 mod dags;
+mod folders;
 mod jq;
 mod machine;
 mod options;
 mod run;
+mod schedule;
 mod service;
 mod workflows;
 
@@ -40,19 +44,21 @@ use hivekeep_runtime::{
     saga::SagaView,
 };
 
+use folders::LOOK_EVERY;
 pub use hivekeep_plan::resolve::FormValues;
 pub use jq::{JQ_ARGUMENT, jq_main};
 pub use machine::{MachineRequest, MachineStatus, Workflows};
-pub use options::Options;
+pub use options::{Options, QueueOptions};
 pub use run::{AnswerEffect, HELD, RunPlace, RunRequest, RunTrigger, StepAnswer};
 use run::{DeskActor, RunFold, RunRecord, RunSaga, RunShared, answered, node_named};
 use service::WorkflowService;
 use workflows::DeployedWorkflow;
 
-/// Family of the tools of DAGs and of their runs; three actors below the root. Needs the ports
+/// Family of the tools of DAGs and of their runs; six actors below the root. Needs the ports
 /// [`ChildSessions`](hivekeep_ports::ChildSessions), [`Places`](hivekeep_ports::Places),
 /// [`PlaceFiles`](hivekeep_ports::PlaceFiles), [`Tasks`](hivekeep_ports::Tasks) and
-/// [`TaskOutputs`](hivekeep_ports::TaskOutputs), and the limit of calls that wait; looks for
+/// [`TaskOutputs`](hivekeep_ports::TaskOutputs), for folders [`PlaceFolders`](hivekeep_ports::PlaceFolders), and the
+/// limit of calls that wait; looks for
 /// [`Executions`](hivekeep_ports::Executions) and [`Models`](hivekeep_ports::Models) when they are needed.
 pub struct WorkflowFamily;
 
@@ -81,6 +87,12 @@ result; aegis.workflow.create deploys one from its manifest. aegis.execute.inten
         let address = daemon.address("workflows", RestartPolicy::ENTITY);
         let mut mounted = Mounted::default();
         mounted.children.extend(children);
+        let watch = daemon.address("dag-folders", RestartPolicy::ENTITY);
+        let watched = (service.folders.clone(), service.schedules.clone());
+        let mounted =
+            mounted.periodic(&watch, LOOK_EVERY, watched, |(folders, schedules)| async move {
+                folders.look(&schedules).await;
+            });
         let service = Arc::new(service);
         daemon.ports.offer::<dyn RunFeeds>(service.clone());
         Ok(mounted.serving::<ServiceActor<WorkflowService>>(&address, service))

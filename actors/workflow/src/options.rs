@@ -1,11 +1,14 @@
 //! Section `[workflow]` of the configuration.
 
+use std::collections::BTreeMap;
+
 use hivekeep_manifest_registry::RegistryLimits;
 use hivekeep_runtime::{FamilyOptions, runs::RunOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Limits of each user's workflows, of those that the operators keep for everybody, and of runs.
+/// Limits of each user's workflows, of those that the operators keep for everybody, and of runs; and which DAGs begin by
+/// themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -23,16 +26,35 @@ pub struct Options {
     pub kept: usize,
     /// Days that a run is kept after its end.
     pub kept_days: u32,
+    /// Places of `[session.places]` whose DAGs begin by themselves: YAML files of the folder `dags` there that have a
+    /// `schedule`. A run is its file's owner's, with all rights of that user of this host, so nobody else may be able to
+    /// write the file.
+    pub folders: Vec<String>,
+    /// Queues that runs wait in for their place, by name: `[workflow.queues.NAME]` with `concurrency`. One that is
+    /// not here has a place.
+    pub queues: BTreeMap<String, QueueOptions>,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueueOptions {
+    /// Runs of the queue that take steps at a time.
+    #[schemars(range(min = 1))]
+    pub concurrency: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
+        let (folders, queues) = (Vec::new(), BTreeMap::new());
         Self {
             max_workflows: 500,
             max_manifests_mb: 16,
             max_running: 32,
             kept: 1_000,
             kept_days: 30,
+            folders,
+            queues,
         }
     }
 }
@@ -48,7 +70,9 @@ impl Options {
 
     /// Bounds of the runs.
     pub(crate) fn runs(&self) -> RunOptions {
+        let bound = |(name, queue): (&String, &QueueOptions)| (name.clone(), queue.concurrency);
+        let queues = self.queues.iter().map(bound).collect();
         let Self { max_running, kept, kept_days, .. } = *self;
-        RunOptions { max_running, kept, kept_days }
+        RunOptions { max_running, kept, kept_days, queues }
     }
 }

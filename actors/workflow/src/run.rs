@@ -59,6 +59,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::jq::JqProcesses;
 pub use begin::RunRequest;
+pub(crate) use children::DAEMON;
 pub(crate) use children::MAX_DEPTH;
 pub(crate) use command::{CommandRequest, LONGEST_SECS, RanTask};
 pub(crate) use desk::DeskActor;

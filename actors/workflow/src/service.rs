@@ -5,10 +5,14 @@ use std::sync::Arc;
 use hivekeep_kernel::{CallId, RunId, Service, ServiceActor, ToolError, ToolGroup, User};
 use hivekeep_manifest_registry::ManifestRegistry;
 use hivekeep_ports::{ChatEvents, RunFeeds, SessionQuotas, TaskOutputs, Tools};
-use hivekeep_runtime::{Child, Daemon, ToolClient, tool_catalogue::ToolCatalogue};
+use hivekeep_runtime::{
+    Child, Daemon, ToolClient, schedule::Schedules, tool_catalogue::ToolCatalogue,
+};
 
 use crate::{
     DagRuns, Options, Workflows, dags,
+    folders::DagFolders,
+    schedule::ScheduledDag,
     workflows::{self, DeployedWorkflow},
 };
 
@@ -16,6 +20,8 @@ use crate::{
 pub(crate) struct WorkflowService {
     pub(crate) runs: DagRuns,
     pub(crate) workflows: Arc<ManifestRegistry<DeployedWorkflow>>,
+    pub(crate) folders: Arc<DagFolders>,
+    pub(crate) schedules: Schedules<ScheduledDag>,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) catalogue: Arc<dyn ToolCatalogue>,
     pub(crate) calls: Arc<dyn Tools>,
@@ -27,19 +33,23 @@ pub(crate) struct WorkflowService {
 }
 
 impl WorkflowService {
-    /// Opens what is kept; the children go on with the runs, and ask people for them.
+    /// Opens what is kept; the children go on with the runs and the schedules, and ask people for runs.
     pub(crate) async fn open(
         daemon: &Daemon,
         options: &Options,
-    ) -> Result<(Self, [Child; 2]), ToolError> {
+    ) -> Result<(Self, [Child; 3]), ToolError> {
         let mut workflows = ManifestRegistry::open(daemon, options.workflows()).await?;
         workflows::ship(&mut workflows)?;
         let workflows = Arc::new(workflows);
         daemon.ports.offer::<dyn Workflows>(workflows.clone());
-        let (runs, children) = DagRuns::open(daemon, options.runs()).await?;
+        let (runs, [child, desk]) = DagRuns::open(daemon, options.runs()).await?;
+        let folders = Arc::new(DagFolders::new(daemon, &options.folders, runs.clone())?);
+        let (schedules, times) = Schedules::open(daemon, "dag-schedules", folders.clone()).await?;
         let service = Self {
             runs,
             workflows,
+            folders,
+            schedules,
             sessions: daemon.sessions.clone(),
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),
@@ -48,7 +58,7 @@ impl WorkflowService {
             asked: ToolClient::new(daemon.tools.clone()),
             daemon: daemon.clone(),
         };
-        Ok((service, children))
+        Ok((service, [child, desk, times]))
     }
 }
 

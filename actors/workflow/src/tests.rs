@@ -6,7 +6,10 @@ mod cases;
 mod guest;
 mod machine;
 mod people;
+mod queues;
 mod runs;
+mod schedules;
+mod tools;
 mod workflows;
 
 use std::{sync::Arc, time::Duration};
@@ -15,17 +18,19 @@ use hivekeep_kernel::{RunId, SessionId, ToolError, User};
 use hivekeep_manifest::read_dag;
 use hivekeep_plan::progress::RunOutcome;
 use hivekeep_ports::{
-    ChildSessions, Executions, Models, Places, StandingQuestions, TaskOutputs, Tasks,
+    ChildSessions, Executions, Models, PlaceFolders, Places, StandingQuestions, TaskOutputs, Tasks,
 };
 use hivekeep_runtime::{
-    Daemon, Family, Mounted, NoOptions, Ports, WaiterLimit,
-    runs::{RunCaller, RunOptions},
+    Daemon, Family, Mounted, Ports, WaiterLimit,
+    runs::{RunCaller, RunQueue},
+    schedule::Schedules,
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::Value;
 
 use crate::{
-    DagRuns,
+    DagRuns, Options,
+    folders::DagFolders,
     run::{RunFold, RunPlace, RunRequest, RunTrigger},
 };
 use agents::FakeAgents;
@@ -37,18 +42,22 @@ const ALL: RunCaller = RunCaller { user: User::Uid(0), operator: true };
 /// Longest run of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Family of the runs alone.
+/// Family of the runs and of the folders, without tools.
 struct RunsFamily;
 
 impl Family for RunsFamily {
-    type Options = NoOptions;
+    type Options = Options;
 
-    async fn mount(daemon: &Daemon, _: NoOptions) -> Result<Mounted, ToolError> {
-        let options = RunOptions { max_running: 100, kept: 1_000, kept_days: 1 };
-        let (runs, children) = DagRuns::open(daemon, options).await?;
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let (runs, [child, desk]) = DagRuns::open(daemon, options.runs()).await?;
+        let folders = Arc::new(DagFolders::new(daemon, &options.folders, runs.clone())?);
+        let (schedules, times) = Schedules::open(daemon, "dag-schedules", folders.clone()).await?;
+        folders.look(&schedules).await;
         daemon.ports.offer(Arc::new(runs));
+        daemon.ports.offer(folders);
+        daemon.ports.offer(Arc::new(schedules));
         let mut mounted = Mounted::default();
-        mounted.children.extend(children);
+        mounted.children.extend([child, desk, times]);
         Ok(mounted)
     }
 }
@@ -65,8 +74,17 @@ impl Stage {
         Self::offering(|_| {}).await
     }
 
+    async fn with(options: Options) -> Self {
+        Self::of(options, |_| {}).await
+    }
+
     /// Stage with further ports.
     async fn offering(offer: impl Fn(&Ports) + Send + Sync + 'static) -> Self {
+        Self::of(Options::default(), offer).await
+    }
+
+    async fn of(options: Options, offer: impl Fn(&Ports) + Send + Sync + 'static) -> Self {
+        let options = Options { max_running: 100, ..options };
         let guest = FakeGuest::default();
         let (agents, people) = (FakeAgents::default(), FakePeople::default());
         let (offered, working, asked) = (guest.clone(), agents.clone(), people.clone());
@@ -81,11 +99,12 @@ impl Stage {
                 ports.offer::<dyn Executions>(Arc::new(working.clone()));
                 ports.offer::<dyn Models>(Arc::new(working.clone()));
                 ports.offer::<dyn StandingQuestions>(Arc::new(asked.clone()));
+                ports.offer::<dyn PlaceFolders>(Arc::new(offered.clone()));
                 ports.offer(WaiterLimit::new(64, 64));
                 offer(ports);
             }),
         };
-        Self { rig: Rig::new(NoOptions {}, services).await, guest, agents, people }
+        Self { rig: Rig::new(options, services).await, guest, agents, people }
     }
 
     fn runs(&self) -> Arc<DagRuns> {
@@ -94,6 +113,15 @@ impl Stage {
 
     /// Begins a run of a text, in a folder of this host.
     async fn begin(&self, text: &str, given: Value) -> Result<RunId, ToolError> {
+        self.begin_in(None, text, given).await
+    }
+
+    async fn begin_in(
+        &self,
+        queue: Option<RunQueue>,
+        text: &str,
+        given: Value,
+    ) -> Result<RunId, ToolError> {
         let file = read_dag(text, None).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
         let id = RunId::new();
         let request = RunRequest {
@@ -106,6 +134,7 @@ impl Stage {
             place: RunPlace::Folder("here".to_owned()),
             scratch: self.guest.scratch(),
             trigger: RunTrigger::Start,
+            queue,
         };
         self.runs().begin(request).await.map(|()| id)
     }

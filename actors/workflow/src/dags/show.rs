@@ -8,7 +8,10 @@ use hivekeep_plan::{
     plan::{NodeIndex, NodeOrder, NodeRole},
     progress::{NodeOutcome, NodePhase, ProgressRecord, RunOutcome},
 };
-use hivekeep_runtime::{runs::RunState as _, saga::SagaView};
+use hivekeep_runtime::{
+    runs::{RunState as _, RunStatus},
+    saga::SagaView,
+};
 use serde_json::{Map, Value};
 
 use super::{
@@ -34,17 +37,24 @@ impl WorkflowService {
         input: DagRunsAsked,
     ) -> Answer<DagRunsShown> {
         let caller = self.run_caller(&cx);
+        if input.dags {
+            return Ok(self.listed(caller, &input));
+        }
         let Some(id) = &input.run_id else {
             let (rows, total) = self.runs.0.list(caller, input.name.as_deref(), input.limit);
             let runs = rows.iter().map(|(_, view)| row(view)).collect();
-            return Ok(DagRunsShown { runs: Some(runs), total: Some(total), run: None });
+            return Ok(DagRunsShown {
+                runs: Some(runs),
+                total: Some(total),
+                ..DagRunsShown::default()
+            });
         };
         if input.wait_secs > 0 {
             self.runs.0.wait(&cx, id, Duration::from_secs(input.wait_secs)).await?;
         }
         let (view, records) = self.runs.told(caller, id).await?;
         let run = Box::new(shown(&view, &records, input.offset, input.limit));
-        Ok(DagRunsShown { runs: None, total: None, run: Some(run) })
+        Ok(DagRunsShown { run: Some(run), ..DagRunsShown::default() })
     }
 }
 
@@ -56,11 +66,16 @@ pub(super) fn status(view: &View) -> &'static str {
         Some(RunOutcome::Failed) => "failed",
         Some(RunOutcome::Aborted) => "aborted",
         Some(RunOutcome::Rejected) => "rejected",
+        None if is_queued(view) => "queued",
         None => view.status().word(),
     }
 }
 
-fn row(view: &View) -> DagRunRow {
+fn is_queued(view: &View) -> bool {
+    view.status() == RunStatus::Pending && view.state.queue().is_some()
+}
+
+pub(super) fn row(view: &View) -> DagRunRow {
     let RunFold { begun, .. } = &view.state;
     let name = |work: &RunWork, at: NodeIndex| {
         work.progress.plan().node(at).map(|node| node.name.clone()).unwrap_or_default()
@@ -75,6 +90,7 @@ fn row(view: &View) -> DagRunRow {
         status: status(view),
         trigger: match begun.trigger {
             RunTrigger::Start => "start",
+            RunTrigger::Schedule { .. } => "schedule",
             RunTrigger::Parent { .. } => "parent",
         },
         waiting: waiting.unwrap_or_default(),
@@ -96,7 +112,7 @@ fn shown(view: &View, records: &[RunRecord], offset: usize, limit: usize) -> Dag
     let outputs = work.filter(|_| over).and_then(|work| run_outputs(state, work).ok());
     let parent = match state.begun.trigger {
         RunTrigger::Parent { run, .. } => Some(run),
-        RunTrigger::Start => None,
+        RunTrigger::Start | RunTrigger::Schedule { .. } => None,
     };
     let row = row(view);
     DagRunShown {
@@ -113,7 +129,9 @@ fn shown(view: &View, records: &[RunRecord], offset: usize, limit: usize) -> Dag
                 Some("dag_logs shows what a step wrote; dag_control retries from what failed")
             }
             ("running", false) => Some("a person decides: `hivekeep approvals`, or dag_control"),
-            ("running" | "pending", true) => Some("dag_runs with `wait_secs` waits for its end"),
+            ("queued" | "running" | "pending", true) => {
+                Some("dag_runs with `wait_secs` waits for its end")
+            }
             _ => None,
         },
         row,

@@ -12,8 +12,8 @@ use serde_json::json;
 use super::Answer;
 use crate::{RunPlace, codes, service::WorkflowService};
 
-/// Folder of the files that are named by a name alone.
-const FOLDER: &str = "dags";
+/// Folder of the files that are named by a name alone, or watched.
+pub(crate) const DAG_FOLDER: &str = "dags";
 /// Ending of those.
 const ENDING: &str = ".yaml";
 /// Time that reading a file leaves to the rest of its call.
@@ -103,12 +103,12 @@ impl WorkflowService {
     }
 }
 
-/// Checks a text off the threads that serve.
+/// Checks a text off the threads that serve, with the names of all tools where they are known.
 ///
 /// # Errors
 /// `dag_invalid`, with its problems in `details`.
-pub(super) async fn checked(text: String, tools: Vec<&'static str>) -> Answer<DagFile> {
-    let read = tokio::task::spawn_blocking(move || read_dag(&text, Some(&tools))).await;
+pub(crate) async fn checked(text: String, tools: Option<Vec<&'static str>>) -> Answer<DagFile> {
+    let read = tokio::task::spawn_blocking(move || read_dag(&text, tools.as_deref())).await;
     let read = read.map_err(|panic| ToolError::internal(panic.to_string()))?;
     read.map_err(|problems| invalid(&problems))
 }
@@ -128,12 +128,12 @@ fn invalid(problems: &[ManifestProblem]) -> ToolError {
 pub(super) fn path_of(file: &str) -> String {
     match file.contains(['/', '.']) {
         true => file.to_owned(),
-        false => format!("{FOLDER}/{file}{ENDING}"),
+        false => format!("{DAG_FOLDER}/{file}{ENDING}"),
     }
 }
 
 /// Name of a file without its folder and its ending.
-fn name_of(path: &str) -> String {
+pub(crate) fn name_of(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let name = name.strip_suffix(ENDING).or_else(|| name.strip_suffix(".yml")).unwrap_or(name);
     name.to_owned()

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{CallCx, RunId};
+use hivekeep_kernel::{CallCx, RunId, ToolError};
 use hivekeep_manifest::dag::NoticeClass;
+use hivekeep_runtime::runs::RunQueue;
 
 use super::{
     Answer,
@@ -13,7 +14,7 @@ use super::{
 use crate::{RunRequest, RunTrigger, service::WorkflowService};
 
 /// Folder of guests that each run has a folder of its own in.
-const SCRATCH: &str = "/tmp/hivekeep-runs";
+pub(crate) const SCRATCH: &str = "/tmp/hivekeep-runs";
 
 impl WorkflowService {
     pub(super) async fn dag_start(
@@ -21,13 +22,19 @@ impl WorkflowService {
         cx: CallCx,
         input: DagStart,
     ) -> Answer<DagStarted> {
-        let DagStart { yaml, file, place, params } = input;
+        let DagStart { yaml, file, place, params, queue, priority } = input;
         let DagText { text, name, place, path } = self.dag_text(&cx, yaml, file, place).await?;
-        let mut checked = checked(text, self.callable(&cx)).await?;
+        let mut checked = checked(text, Some(self.callable(&cx))).await?;
         if let Some(path) = path {
             self.add_called(&cx, &mut checked, &place, &path).await?;
         }
-        let named = checked.documents.first().and_then(|dag| dag.name.clone());
+        let first = checked.documents.first();
+        let named = first.and_then(|dag| dag.name.clone());
+        let queue = queue.or_else(|| first.and_then(|dag| dag.queue.clone()));
+        if queue.is_none() && priority != 0 {
+            return Err(ToolError::invalid("`priority` is without a queue")
+                .next("give `queue`, too, or leave `priority` out"));
+        }
         let request = RunRequest {
             id: RunId::new(),
             user: self.sessions.caller(cx.session)?,
@@ -38,6 +45,7 @@ impl WorkflowService {
             place,
             scratch: SCRATCH.to_owned(),
             trigger: RunTrigger::Start,
+            queue: queue.map(|name| RunQueue { name, priority }),
         };
         let (run_id, name) = (request.id, request.name.clone());
         self.runs.begin(request).await?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{RunId, WorkspaceId};
+use hivekeep_kernel::{RunId, User, WorkspaceId};
 use hivekeep_manifest::{MAX_TEXT_BYTES, common::JsonObject};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,13 @@ pub(super) struct DagStart {
     pub(super) place: Option<String>,
     /// Parameters: an object by name, or a list by place.
     pub(super) params: Option<Value>,
+    /// Queue that the run waits in for its place. Default: that of the DAG, if it has one.
+    #[schemars(length(min = 1, max = 100))]
+    pub(super) queue: Option<String>,
+    /// Priority in the queue: a greater one comes first.
+    #[serde(default)]
+    #[schemars(range(min = -100, max = 100))]
+    pub(super) priority: i32,
 }
 
 /// Run that was begun.
@@ -44,22 +51,26 @@ pub(super) struct DagStarted {
 }
 
 /// Look at runs of DAGs: the newest, or with `run_id` one with its steps. `wait_secs` waits for the end of that one.
+/// `dags` shows instead the DAGs of watched folders, which begin by themselves.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DagRunsAsked {
     /// Id of the run to show.
     pub(super) run_id: Option<String>,
-    /// Runs of the DAG of this name alone.
+    /// Runs of the DAG of this name alone, or that DAG.
     pub(super) name: Option<String>,
+    /// True to list the DAGs of watched folders.
+    #[serde(default)]
+    pub(super) dags: bool,
     /// Seconds to wait for the end of the run of `run_id`.
     #[serde(default)]
     #[schemars(range(max = MAX_WAIT_SECS))]
     pub(super) wait_secs: u64,
-    /// Most runs, or most steps of one.
+    /// Most runs, DAGs, or steps of a run.
     #[serde(default = "twenty")]
     #[schemars(range(min = 1, max = 200))]
     pub(super) limit: usize,
-    /// Steps of the run to pass over.
+    /// Steps of the run, or DAGs, to pass over.
     #[serde(default)]
     pub(super) offset: usize,
 }
@@ -69,17 +80,49 @@ fn twenty() -> usize {
 }
 
 /// Runs, or one of them.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub(super) struct DagRunsShown {
     /// Runs, the newest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) runs: Option<Vec<DagRunRow>>,
-    /// Number of runs in all.
+    /// Number of runs, or of DAGs, in all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) total: Option<usize>,
     /// The run of `run_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) run: Option<Box<DagRunShown>>,
+    /// DAGs of watched folders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dags: Option<Vec<DagListed>>,
+}
+
+/// A DAG of a watched folder.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagListed {
+    /// Name.
+    pub(super) name: String,
+    /// Place of its file.
+    pub(super) place: String,
+    /// Path of its file there.
+    pub(super) file: String,
+    /// Owner of the file, whose runs they are.
+    pub(super) owner: User,
+    /// Problem of a file that is no DAG, or of its folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) problem: Option<String>,
+    /// Schedule, as the file has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) schedule: Option<Value>,
+    /// Next time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_run_at: Option<DateTime<Utc>>,
+    /// Event of its last time: `schedule_begun`, `schedule_skipped`, `schedule_stopped`, `schedule_missed` or
+    /// `schedule_failed`, with what it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_time: Option<DagEvent>,
+    /// Its last run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_run: Option<DagRunRow>,
 }
 
 /// A run in a list.
@@ -89,9 +132,9 @@ pub(super) struct DagRunRow {
     pub(super) run_id: RunId,
     /// Name of the DAG.
     pub(super) name: String,
-    /// `pending`, `running`, `succeeded`, `partly_succeeded`, `failed`, `aborted` or `rejected`.
+    /// `queued`, `pending`, `running`, `succeeded`, `partly_succeeded`, `failed`, `aborted` or `rejected`.
     pub(super) status: &'static str,
-    /// Reason of its beginning: `start`, or `parent` for a run of another one's step.
+    /// Reason of its beginning: `start`, `schedule`, or `parent` for a run of another one's step.
     pub(super) trigger: &'static str,
     /// Steps that wait for a person, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]

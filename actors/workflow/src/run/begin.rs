@@ -12,7 +12,7 @@ use hivekeep_plan::{
         resolve,
     },
 };
-use hivekeep_runtime::{OnBehalfOf, log::LogError};
+use hivekeep_runtime::{OnBehalfOf, log::LogError, runs::RunQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -53,6 +53,8 @@ pub struct RunRequest {
     pub scratch: String,
     /// Reason of the run.
     pub trigger: RunTrigger,
+    /// Queue that it waits in for its place. Without one the DAG's, if that has one.
+    pub queue: Option<RunQueue>,
 }
 
 impl RunRequest {
@@ -65,12 +67,15 @@ impl RunRequest {
         let dag = documents.next().ok_or_else(|| invalid("the text holds no DAG".to_owned()))?;
         let documents: BTreeMap<_, _> =
             documents.filter_map(|dag| Some((dag.name.clone()?, dag))).collect();
+        let own = || Some(RunQueue { name: dag.queue.clone()?, priority: 0 });
+        let queue = self.queue.or_else(own);
         Ok(RunRecord::Begun(Box::new(RunBegun {
             id: self.id,
             user: self.user,
             session: self.session,
             name: dag.name.clone().unwrap_or(self.name),
             trigger: self.trigger,
+            queue,
             place: self.place,
             folder: format!("{}/{}", self.scratch, self.id),
             text: RunText::Dag(Box::new(RunDag {

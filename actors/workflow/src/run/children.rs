@@ -26,7 +26,7 @@ use super::{
 /// Most runs above a run.
 pub(crate) const MAX_DEPTH: u32 = 10;
 /// Daemon itself, which sees all runs.
-pub(super) const DAEMON: RunCaller = RunCaller { user: User::Nobody, operator: true };
+pub(crate) const DAEMON: RunCaller = RunCaller { user: User::Nobody, operator: true };
 
 impl RunSaga {
     pub(super) fn runs(&self) -> Result<Runs<Self>, ToolError> {
@@ -154,6 +154,7 @@ impl RunSaga {
             session: begun.session,
             name,
             trigger,
+            queue: None,
             place: begun.place.clone(),
             folder: format!("{}/{}.{}-{child}", begun.folder, key.node.0, key.tries),
             text: RunText::Dag(Box::new(RunDag {

@@ -13,7 +13,10 @@ pub(super) fn of(record: &RunRecord) -> RunEvent {
         }
         RunRecord::Begun(begun) => (
             "run_begun",
-            json!({ "name": begun.name, "trigger": begun.trigger, "params": begun.given }),
+            json!({
+                "name": begun.name, "trigger": begun.trigger, "params": begun.given,
+                "queue": begun.queue,
+            }),
         ),
         RunRecord::Opened { session, .. } => ("session_opened", json!({ "session_id": session })),
         RunRecord::Resolved { resolved, .. } => {

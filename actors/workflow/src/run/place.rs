@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, SessionId, ToolError};
+use hivekeep_kernel::{CallCx, SessionId, ToolError, fault_point};
 use hivekeep_ports::{ALL_TOOLS, ChildSession};
 use hivekeep_runtime::log::LogError;
 use tokio::time::Instant;
@@ -27,6 +27,9 @@ impl RunSaga {
     pub(super) async fn open(&self) -> Result<(), LogError> {
         let state = self.handle.state();
         let begun = &state.begun;
+        if begun.queue.is_some() {
+            fault_point!("dag.queue_taken");
+        }
         let child = ChildSession {
             parent: begun.session,
             name: session_name(begun, state.attempt),

@@ -17,6 +17,7 @@ use hivekeep_plan::{
 };
 use hivekeep_ports::SESSION_PLACE;
 use hivekeep_ports::TaskCapture;
+use hivekeep_runtime::runs::RunQueue;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,6 +30,11 @@ use crate::machine::{MachineRecord, RunWorkflow};
 pub enum RunTrigger {
     /// Somebody started it.
     Start,
+    /// A time of its schedule came.
+    Schedule {
+        /// The time.
+        time: DateTime<Utc>,
+    },
     /// A step of another run runs it, or does it for one of its items.
     Parent {
         /// The other run.
@@ -98,6 +104,9 @@ pub(crate) struct RunBegun {
     /// Name of the DAG or of the workflow.
     pub(crate) name: String,
     pub(crate) trigger: RunTrigger,
+    /// Queue that it waits in for its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) queue: Option<RunQueue>,
     pub(crate) place: RunPlace,
     /// Folder of the guest for what its steps leave beside their results.
     pub(crate) folder: String,

@@ -15,7 +15,7 @@ use hivekeep_plan::{
 };
 use hivekeep_runtime::{
     log::{Decision, Sourced},
-    runs::{RunEvent, RunState, RunStatus},
+    runs::{RunEvent, RunQueue, RunState, RunStatus},
     saga::SagaState,
 };
 
@@ -352,7 +352,11 @@ impl RunState for RunFold {
 
     /// A child takes none: its parent waits for it, and all places could be taken by parents.
     fn takes_place(&self) -> bool {
-        self.begun.trigger == RunTrigger::Start
+        !matches!(self.begun.trigger, RunTrigger::Parent { .. })
+    }
+
+    fn queue(&self) -> Option<&RunQueue> {
+        self.begun.queue.as_ref()
     }
 
     fn event(record: &RunRecord) -> RunEvent {

@@ -12,10 +12,10 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, Effect, Layer, SessionId, ToolError, User, WorkspaceId, lock};
 use hivekeep_ports::{
-    ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, InternalCall, PlaceWorkspace,
-    Places, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
-    TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
-    Tools,
+    ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, InternalCall, PlaceFolder,
+    PlaceFolders, PlaceWorkspace, Places, TaskAssignment, TaskBoard, TaskCapture, TaskHints,
+    TaskOutcome, TaskOutput, TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken,
+    TaskText, TaskWindow, Tasks, Tools,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -236,6 +236,16 @@ impl Places for FakeGuest {
         _: String,
     ) -> Result<(), ToolError> {
         unreachable!("runs put no programs")
+    }
+}
+
+impl PlaceFolders for FakeGuest {
+    fn folder(&self, _: &str) -> Result<PlaceFolder, ToolError> {
+        Ok(PlaceFolder { folder: self.folder(), read_only: true })
+    }
+
+    fn default_place(&self) -> &str {
+        "here"
     }
 }
 
