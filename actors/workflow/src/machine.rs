@@ -20,6 +20,7 @@ mod records;
 mod state;
 mod status;
 mod system;
+mod text;
 mod visit;
 mod work;
 
@@ -29,9 +30,9 @@ use hivekeep_manifest::workflow::WorkflowManifest;
 pub use begin::MachineRequest;
 pub use status::MachineStatus;
 
-pub(crate) use begin::RunWorkflow;
 pub(crate) use records::MachineRecord;
 pub(crate) use state::MachineState;
+pub(crate) use text::RunWorkflow;
 
 /// Workflows as states find them that run another one.
 pub trait Workflows: Send + Sync {

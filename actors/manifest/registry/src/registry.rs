@@ -303,7 +303,7 @@ impl<M: RegisteredManifest> ManifestRegistry<M> {
     }
 }
 
-/// What is decided of a name in a scope.
+/// Decided state of a name in a scope.
 fn named<M: RegisteredManifest>(
     logs: &Logs<M>,
     scope: ManifestScope,

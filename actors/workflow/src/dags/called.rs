@@ -42,7 +42,7 @@ impl WorkflowService {
                 return Err(ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
                     .next("put some of them into one file, as documents between `---`"));
             }
-            let mut read = checked(text, self.callable(cx)).await.map_err(|mut error| {
+            let mut read = checked(text, Some(self.callable(cx))).await.map_err(|mut error| {
                 error.message = format!("`{name:.80}`, which it calls: {}", error.message);
                 error
             })?;

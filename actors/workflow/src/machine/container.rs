@@ -16,15 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     system::{STREAM_BYTES, in_folder},
-    visit::StateVisit,
+    text::containers,
+    visit::{StateVisit, not_run},
 };
 use crate::run::{
-    CommandRequest, LONGEST_SECS, MAKING, NOT_STARTED, RunRecord, RunSaga, RunWorkspace, quoted,
-    try_name,
+    CommandRequest, LONGEST_SECS, MAKING, RunRecord, RunSaga, RunWorkspace, quoted, try_name,
 };
 
-/// Name of the volume that the states of a run share.
-pub(super) const WORKSPACE: &str = "workspace";
 /// Variable with the input of the run as JSON, unless the manifest has one of the name.
 const INPUTS: &str = "INTENT_INPUTS";
 /// Seconds that a container's workspace is kept behind its longest run, should nobody remove it.
@@ -35,25 +33,6 @@ const LONGEST_LIFE_SECS: u64 = 366 * 24 * 60 * 60;
 const GUEST: &str = "/proc/1/exe";
 /// Bytes of all streams of a state.
 const STATE_BYTES: usize = 6 * STREAM_BYTES;
-
-/// Fields of a state with one container that the containers of others do not have.
-const OF_STATE: [&str; 5] =
-    ["kind", "transitions", "timeout", "max_state_visits", "output_handler"];
-
-/// Containers of a state, in their order.
-pub(super) fn containers(state: &WorkflowState) -> Vec<ContainerStep> {
-    let one = |mut state: Value| {
-        state.as_object_mut()?.retain(|key, _| !OF_STATE.contains(&key.as_str()));
-        serde_json::from_value(state).ok()
-    };
-    match state {
-        WorkflowState::ParallelContainerRun { steps, .. } => steps.clone(),
-        WorkflowState::ContainerRun { .. } => {
-            serde_json::to_value(state).ok().and_then(one).into_iter().collect()
-        }
-        _ => Vec::new(),
-    }
-}
 
 impl RunSaga {
     pub(super) async fn containers(
@@ -232,11 +211,4 @@ fn command_line(step: &ContainerStep, words: &[String]) -> String {
         Some(ContainerUser::Id(id)) => format!("exec {GUEST} as {id}:{id} {program}"),
         Some(ContainerUser::Ids(ids)) => format!("exec {GUEST} as {} {program}", quoted(ids)),
     }
-}
-
-/// Outcome of a command that was not run.
-pub(super) fn not_run() -> CommandOutcome {
-    let (stdout, stderr) = (String::new(), String::new());
-    let exit_code = NOT_STARTED.into();
-    CommandOutcome { exit_code, stdout, stderr, duration_ms: 0, attempts: 0 }
 }

@@ -10,7 +10,7 @@ use hivekeep_plan::{
 use hivekeep_runtime::log::LogError;
 
 use super::{records::MachineRecord, visit::StateVisit};
-use crate::run::{NodeLeft, RunSaga, RunText};
+use crate::run::{NodeLeft, RunFold, RunSaga, RunText};
 
 impl RunSaga {
     /// Goes on from a state that has ended: to the next one, or to the end of the run.
@@ -28,6 +28,15 @@ impl RunSaga {
         let (way, record) = at.way();
         let left = Some(Box::new(NodeLeft::of_machine(record)));
         self.moved(ProgressRecord::Moved { left: node, way, at: Utc::now() }, left).await
+    }
+}
+
+impl RunFold {
+    /// Part of the last record of a workflow's run.
+    pub(crate) fn finished(&self) -> Option<NodeLeft> {
+        let (machine, outcome) = (self.machine.as_ref()?, self.work()?.progress.outcome()?);
+        let error = machine.error().map(|error| error.message);
+        Some(NodeLeft::of_machine(MachineRecord::Over { outcome, error }))
     }
 }
 

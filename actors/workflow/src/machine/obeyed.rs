@@ -6,7 +6,7 @@ use hivekeep_manifest::{
     workflow::{ContainerStep, ContainerUser, WorkflowManifest, WorkflowState},
 };
 
-use super::container::containers;
+use super::text::containers;
 
 /// Modes of a network that say nothing beside the daemon's configuration.
 const NETWORKS: [&str; 3] = ["none", "bridge", "default"];

@@ -88,8 +88,16 @@ impl RunFold {
         None
     }
 
+    /// Time that ends the wait of a state, of one that waits without an actor.
+    pub(crate) fn machine_wakes_at(&self) -> Option<DateTime<Utc>> {
+        let progress = &self.work()?.progress;
+        let current = progress.node(progress.current()?.node)?;
+        let waits = matches!(current.phase, NodePhase::Waits | NodePhase::Children(_));
+        self.machine.as_ref()?.ends_at.filter(|_| waits)
+    }
+
     /// Record of the end of a state whose time is over and that has no actor.
-    pub(crate) fn machine_woken(&self, _: DateTime<Utc>) -> Option<RunRecord> {
+    pub(crate) fn machine_woken(&self) -> Option<RunRecord> {
         let RunText::Workflow(text) = &self.begun.text else { return None };
         let at = StateVisit::of(self, text, self.work()?.progress.current()?)?;
         Some(at.ended(match at.state {

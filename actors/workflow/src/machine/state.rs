@@ -7,14 +7,14 @@ use hivekeep_kernel::{ExecutionId, Layer, RunId, ToolError, WorkspaceId};
 use hivekeep_manifest::{common::TimeSpan, workflow::WorkflowState};
 use hivekeep_plan::{
     machine::{Blackboard, MachineFailure, StateOutput, StateResult},
-    progress::{NodeKey, NodePhase, ProgressRecord, RetryFrom},
+    progress::{ProgressRecord, RetryFrom},
 };
 use serde_json::Value;
 
-use super::{begin::RunWorkflow, records::MachineRecord};
+use super::{records::MachineRecord, text::RunWorkflow};
 use crate::{
     codes::{NO_TRANSITION, WORKFLOW_FAILED},
-    run::{NodeLeft, RunBegun, RunFold, RunRecord, RunText},
+    run::{RunBegun, RunRecord},
 };
 
 /// Time for which a person is waited for whose state names none.
@@ -166,40 +166,4 @@ impl MachineState {
 fn longest_stay(state: &WorkflowState) -> Option<Duration> {
     let limit = state.timeout().and_then(TimeSpan::duration);
     limit.or(matches!(state, WorkflowState::Human { .. }).then_some(ASKING))
-}
-
-impl RunFold {
-    /// Part of the record that a state is entered by, with ids for everything that it may begin.
-    pub(crate) fn entering(&self, key: NodeKey) -> Option<NodeLeft> {
-        let RunText::Workflow(text) = &self.begun.text else { return None };
-        let (name, state) = text.manifest.spec.states.iter().nth(key.node.at())?;
-        let agents = match state {
-            WorkflowState::Agent { .. } => 3,
-            WorkflowState::ParallelAgents { agents, .. } => agents.len() + 1,
-            WorkflowState::ContainerRun { .. } | WorkflowState::ParallelContainerRun { .. } => 1,
-            _ => 0,
-        };
-        let calls = matches!(state, WorkflowState::Subworkflow { .. });
-        Some(NodeLeft::of_machine(MachineRecord::Entered {
-            state: name.clone(),
-            visit: self.work()?.progress.node(key.node)?.visits,
-            executions: (0..agents).map(|_| ExecutionId::new()).collect(),
-            child: calls.then(RunId::new),
-        }))
-    }
-
-    /// Part of the last record of a workflow's run.
-    pub(crate) fn finished(&self) -> Option<NodeLeft> {
-        let (machine, outcome) = (self.machine.as_ref()?, self.work()?.progress.outcome()?);
-        let error = machine.error().map(|error| error.message);
-        Some(NodeLeft::of_machine(MachineRecord::Over { outcome, error }))
-    }
-
-    /// Time that ends the wait of a state, of one that waits without an actor.
-    pub(crate) fn machine_wakes_at(&self) -> Option<DateTime<Utc>> {
-        let progress = &self.work()?.progress;
-        let current = progress.node(progress.current()?.node)?;
-        let waits = matches!(current.phase, NodePhase::Waits | NodePhase::Children(_));
-        self.machine.as_ref()?.ends_at.filter(|_| waits)
-    }
 }

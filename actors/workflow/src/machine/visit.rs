@@ -9,12 +9,12 @@ use hivekeep_manifest::{
     workflow::{WorkflowSpec, WorkflowState},
 };
 use hivekeep_plan::{
-    machine::{Blackboard, MachineScope, MachineView, StateOutput, StateStatus},
+    machine::{Blackboard, CommandOutcome, MachineScope, MachineView, StateOutput, StateStatus},
     progress::{NodeKey, NodeOutcome, ProgressRecord, TryEnd},
 };
 
-use super::{begin::RunWorkflow, container::not_run, records::MachineRecord, state::MachineState};
-use crate::run::{RunFold, RunRecord, failed};
+use super::{records::MachineRecord, state::MachineState, text::RunWorkflow};
+use crate::run::{NOT_STARTED, RunFold, RunRecord, failed};
 
 /// State that a run is in.
 pub(super) struct StateVisit<'v> {
@@ -115,4 +115,11 @@ impl<'v> StateVisit<'v> {
 
 pub(super) fn unrendered(field: &str, why: &str) -> ToolError {
     failed(format!("its `{field}`: {why}"))
+}
+
+/// Outcome of a command that was not run.
+pub(super) fn not_run() -> CommandOutcome {
+    let (stdout, stderr) = (String::new(), String::new());
+    let exit_code = NOT_STARTED.into();
+    CommandOutcome { exit_code, stdout, stderr, duration_ms: 0, attempts: 0 }
 }

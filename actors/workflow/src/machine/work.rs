@@ -1,7 +1,7 @@
 //! Work of a state, from its beginning to the record of its end, of its wait or of its child.
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ToolError, fault_point};
+use hivekeep_kernel::{ExecutionId, RunId, ToolError, fault_point};
 use hivekeep_manifest::workflow::WorkflowState;
 use hivekeep_plan::{
     machine::{MAX_BLACKBOARD_BYTES, StateOutput},
@@ -10,8 +10,8 @@ use hivekeep_plan::{
 use hivekeep_runtime::log::LogError;
 use tokio_util::sync::CancellationToken;
 
-use super::{begin::RunWorkflow, visit::StateVisit};
-use crate::run::{RunFold, RunRecord, RunSaga, try_name};
+use super::{records::MachineRecord, text::RunWorkflow, visit::StateVisit};
+use crate::run::{NodeLeft, RunFold, RunRecord, RunSaga, RunText, try_name};
 
 /// Outcome of a state's work for now.
 pub(super) enum StateDone {
@@ -89,6 +89,27 @@ impl RunSaga {
             WorkflowState::Subworkflow { .. } => return self.call(at, cancel).await,
         };
         self.handled(at, output, cancel).await.map(StateDone::Output)
+    }
+}
+
+impl RunFold {
+    /// Part of the record that a state is entered by, with ids for everything that it may begin.
+    pub(crate) fn entering(&self, key: NodeKey) -> Option<NodeLeft> {
+        let RunText::Workflow(text) = &self.begun.text else { return None };
+        let (name, state) = text.manifest.spec.states.iter().nth(key.node.at())?;
+        let agents = match state {
+            WorkflowState::Agent { .. } => 3,
+            WorkflowState::ParallelAgents { agents, .. } => agents.len() + 1,
+            WorkflowState::ContainerRun { .. } | WorkflowState::ParallelContainerRun { .. } => 1,
+            _ => 0,
+        };
+        let calls = matches!(state, WorkflowState::Subworkflow { .. });
+        Some(NodeLeft::of_machine(MachineRecord::Entered {
+            state: name.clone(),
+            visit: self.work()?.progress.node(key.node)?.visits,
+            executions: (0..agents).map(|_| ExecutionId::new()).collect(),
+            child: calls.then(RunId::new),
+        }))
     }
 }
 

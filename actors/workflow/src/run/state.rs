@@ -345,7 +345,7 @@ impl RunState for RunFold {
     fn woken(&self, now: DateTime<Utc>) -> Option<RunRecord> {
         self.wakes_at().filter(|at| *at <= now)?;
         if self.machine_wakes_at().is_some_and(|at| at <= now) {
-            return self.machine_woken(now);
+            return self.machine_woken();
         }
         Some(RunRecord::moved(ProgressRecord::Woken { at: now }))
     }

@@ -74,7 +74,7 @@ struct WorkflowDemote {
 enum DemotedScope {
     /// Everybody's of this daemon.
     Tenant,
-    /// One user's.
+    /// A single user's.
     User,
 }
 

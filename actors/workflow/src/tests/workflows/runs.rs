@@ -91,7 +91,7 @@ async fn a_run_is_answered_by_its_own_id_waited_for_and_removed() {
         "{over}"
     );
     assert_eq!(over["final_output"], json!({ "said": "yes", "n": 7 }));
-    assert_eq!(over["blackboard"]["done"], true, "{over}");
+    assert_eq!(over["blackboard"]["done"], "true", "{over}");
     let cancelled = stage.good("cancel", of(json!({}))).await;
     assert_eq!((&cancelled["cancelled"], cancelled["error"].is_string()), (&json!(false), true));
     let late = stage.good("signal", of(json!({ "response": "yes" }))).await;
