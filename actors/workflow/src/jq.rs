@@ -196,7 +196,7 @@ mod tests {
             (".users | map(.n) | add", people, false, "3.5\n"),
             (".", "1 2", false, "1\n2\n"),
             ("group_by(.) | map(length)", "[2, 1, 2]", true, "[\n  1,\n  2\n]\n"),
-            ("env", "null", false, "{}\n"),
+            ("env | del(.HIVEKEEP_JQ_CHILD)", "null", false, "{}\n"),
         ] {
             assert_eq!(run(filter, input, raw).await.as_deref(), Ok(out), "{filter}");
         }

@@ -116,6 +116,8 @@ pub struct RunProgress<A> {
     current: Option<NodeIndex>,
     /// Ways of a machine that were taken.
     transitions: u32,
+    /// True if a wait ended while the handler of waits was under way.
+    rearms: bool,
     /// Attempts of the whole that failed.
     failed: u32,
     stopped: Option<RunStop>,
@@ -153,6 +155,7 @@ impl<A> RunProgress<A> {
             leaves: None,
             current: None,
             transitions: 0,
+            rearms: false,
             failed: 0,
             stopped: None,
             broken: false,

@@ -156,6 +156,7 @@ impl FileSettings<'_> {
             self.path("path")?
         );
         if self.is("dry_run", false)? {
+            text.push_str(":\n");
             return Ok(());
         }
         let mode =
@@ -199,8 +200,9 @@ impl FileSettings<'_> {
              [ \"$(readlink -f \"$s\")\" != \"$(readlink -f \"$p\")\" ] || fail \"$s and $p are the same\"\n\
              if [ -d \"$s\" ] && [ ! -L \"$s\" ]; then {folder}\nfi\n{taken}"
         );
-        if !self.is("dry_run", false)? {
-            let _infallible = write!(text, "{parent}{cleared}{does} || exit 1\n");
+        match self.is("dry_run", false)? {
+            true => text.push_str(":\n"),
+            false => text.push_str(&format!("{parent}{cleared}{does} || exit 1\n")),
         }
         Ok(())
     }
@@ -325,7 +327,16 @@ fn glob(pattern: &str) -> Result<Regex, ToolError> {
             }
             '*' => text.push_str("[^/]*"),
             '?' => text.push_str("[^/]"),
-            '[' | ']' => text.push(c),
+            '[' => {
+                let (set, _) =
+                    rest.split_once(']').ok_or_else(|| unreadable("`[` has no end".into()))?;
+                used = set.len() + 1;
+                let set = set.get(1..).unwrap_or_default();
+                let (negation, set) =
+                    set.strip_prefix(['!', '^']).map_or(("", set), |set| ("^", set));
+                let set = set.replace('\\', r"\\").replace('[', r"\[").replace('&', r"\&");
+                text.push_str(&format!("[{negation}{}]", set.replace('~', r"\~")));
+            }
             '{' => {
                 text.push_str("(?:");
                 depth += 1;

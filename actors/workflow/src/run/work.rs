@@ -219,6 +219,9 @@ impl RunSaga {
                 expand::called(state, work, &of.scopes, &of.node.with, parallel)?
             }
             ("foreach", Some(foreach)) => expand::looped(work, &of.scopes, foreach)?,
+            ("wait.duration" | "wait.until", _) if self.cancel_of(state, key).is_cancelled() => {
+                return Err(ToolError::cancelled());
+            }
             (action @ ("wait.duration" | "wait.until"), _) => {
                 match wait_end(of, action, &self.settings(of)?)? {
                     Some(until) => return Ok(AttemptEnd::Pauses(until)),

@@ -37,6 +37,9 @@ impl<A> RunProgress<A> {
             }
             ProgressRecord::Delayed { key, until, .. } => {
                 self.phase(*key, &NodePhase::Entered)?;
+                // A step of a run that is stopped ends; a handler works on.
+                let is_step = matches!(self.role(key.node), NodeRole::Step | NodeRole::Init);
+                (!is_step || !self.ends_early()).then_some(())?;
                 self.nodes[key.node.at()].phase = NodePhase::Pauses(*until);
                 Some(())
             }
@@ -127,15 +130,19 @@ impl<A> RunProgress<A> {
         if waits {
             self.rearm();
         }
+        if planned.role == NodeRole::Wait && std::mem::take(&mut self.rearms) {
+            self.open(key.node);
+        }
         Some(())
     }
 
     /// Has the handler of waits run again at the next one.
     fn rearm(&mut self) {
-        if let Some(handler) = self.plan.handler(NodeRole::Wait)
-            && self.result(handler).is_some()
-        {
-            self.open(handler);
+        let Some(handler) = self.plan.handler(NodeRole::Wait) else { return };
+        match self.nodes[handler.at()].phase {
+            NodePhase::Open => {}
+            NodePhase::Ended(_) => self.open(handler),
+            _ => self.rearms = true,
         }
     }
 
@@ -259,6 +266,7 @@ impl<A> RunProgress<A> {
         let cleared: BTreeSet<_> = cleared.into_iter().chain(handlers).collect();
         (self.stopped, self.broken, self.outcome) = (None, false, None);
         (self.failed, self.leaves, self.began_at) = (0, None, at);
+        self.rearms = false;
         self.transitions = 0;
         self.nodes.iter_mut().for_each(|node| node.visits = 0);
         self.clear(cleared);

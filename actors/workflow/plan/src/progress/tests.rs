@@ -173,6 +173,10 @@ impl World {
             }
             DueStep::Work(key) => match self.rng.u8(..6) {
                 0 if !self.progress.ends_early() => ProgressRecord::Waits { key, at },
+                2 if !self.progress.ends_early() => {
+                    let until = at + TimeDelta::milliseconds(self.rng.i64(1..9));
+                    ProgressRecord::Delayed { key, until, at }
+                }
                 1 if self.expanded.insert(key) => {
                     ProgressRecord::Expanded { key, children: self.rng.u32(1..7), at }
                 }
@@ -288,7 +292,7 @@ impl World {
         let key = NodeKey { node: NodeIndex(self.rng.u16(..nodes)), tries: self.rng.u32(..3) };
         let record = match self.rng.u8(..7) {
             0 => ProgressRecord::Entered { key, at },
-            1 => ProgressRecord::Waits { key, at },
+            1 => ProgressRecord::Delayed { key, until: at, at },
             2 => ProgressRecord::ChildEnded { key, child: 1, succeeded: true, at },
             3 => ProgressRecord::PushedBack { key, at },
             4 => ProgressRecord::Moved { left: key.node, way: MachineMove::Completed, at },
