@@ -318,7 +318,11 @@ fn source(context: &CliContext, file: &str) -> Result<Value, CommandFailure> {
         opened.into_iter().filter_map(below).min_by_key(|(_, path)| path.components().count());
     match found {
         Some((place, path)) => Ok(json!({ "file": path, "place": place })),
-        None => Ok(json!({ "yaml": fs::read_to_string(Path::new(&whole))? })),
+        None => {
+            let name: Option<String> =
+                whole.file_stem().map(|name| name.to_string_lossy().chars().take(40).collect());
+            Ok(json!({ "yaml": fs::read_to_string(Path::new(&whole))?, "name": name }))
+        }
     }
 }
 

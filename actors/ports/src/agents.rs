@@ -99,7 +99,7 @@ pub enum ExecutionResult {
     },
     /// A bound was reached, its judges were not content, or something failed that is not the agent's to mend.
     Failed {
-        /// Reason.
+        /// Reason of the failure.
         error: ToolError,
         /// Judgement of the last output that was judged.
         judged: Option<OutputScore>,

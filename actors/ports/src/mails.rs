@@ -12,7 +12,7 @@ pub struct Mail {
     pub reply_to: Option<String>,
     /// Subject in a line.
     pub subject: String,
-    /// Text.
+    /// Text of the mail.
     pub body: String,
     /// Key of the mail: the same for a second attempt.
     pub key: String,

@@ -135,7 +135,7 @@ impl<S: Scheduled> Schedules<S> {
         open.map(|(id, view)| (id, view.state)).collect()
     }
 
-    /// One of them, unless it has ended.
+    /// Schedule of an id, unless it has ended.
     pub fn get(&self, id: S::Id) -> Option<ScheduleState<S>> {
         let view = self.0.get(DAEMON, &id.to_string()).ok()?;
         Some(view.state).filter(|state| !state.status().is_over())

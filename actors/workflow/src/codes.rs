@@ -69,7 +69,7 @@ pub const WORKFLOW_REJECTED: &ErrorCode = &ErrorCode {
 /// There is no machine for programs of the language.
 pub const RUNTIME_MISSING: &ErrorCode = &ErrorCode {
     name: "runtime_missing",
-    meaning: "There is no runtime of the language.",
+    meaning: "No runtime of the language is there.",
     cause: "The table `runtimes.images` has none that is in use.",
     next_step: "Have the operator add one, or use another language.",
 };

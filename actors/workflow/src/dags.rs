@@ -18,9 +18,6 @@ use types::{
     DagStarted,
 };
 
-pub(crate) use source::{DAG_FOLDER, checked, name_of};
-pub(crate) use start::SCRATCH;
-
 type Answer<T> = Result<T, ToolError>;
 
 tools! { pub(crate) FAMILY: "dags" for service WorkflowService, singleton workflows;

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::{
     DagRuns, codes,
-    dags::{DAG_FOLDER, name_of},
+    dag_file::{DAG_FOLDER, name_of},
     schedule::ScheduledDag,
 };
 
@@ -274,7 +274,7 @@ fn opened(dags: &impl std::os::fd::AsFd, name: &str) -> Result<(File, Stat), Str
     let stat = fstat(&file).map_err(told)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((File::from(file), stat)),
-        _ => Err("it is no regular file".to_owned()),
+        _ => Err("it is not a regular file".to_owned()),
     }
 }
 

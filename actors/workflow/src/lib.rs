@@ -15,7 +15,9 @@
 #![forbid(unsafe_code)]
 
 pub mod codes;
+mod dag_file;
 mod dags;
+mod families;
 mod folders;
 mod jq;
 mod machine;

@@ -9,14 +9,17 @@
 
 mod action;
 mod agents;
+mod answers;
 mod begin;
 mod chat;
 mod children;
 mod command;
 mod conditions;
 mod desk;
+mod desk_actor;
 mod events;
 mod expand;
+mod failure;
 mod files;
 mod harness;
 mod helper;
@@ -62,12 +65,12 @@ pub use begin::RunRequest;
 pub(crate) use children::DAEMON;
 pub(crate) use children::MAX_DEPTH;
 pub(crate) use command::{CommandRequest, LONGEST_SECS, RanTask};
-pub(crate) use desk::DeskActor;
 use desk::QuestionDesk;
+pub(crate) use desk_actor::DeskActor;
 pub(crate) use expand::run_outputs;
+pub(crate) use failure::failed;
 use kept_state::KeptStates;
 pub(crate) use obeyed::steps;
-pub(crate) use outputs::failed;
 pub use people::{AnswerEffect, StepAnswer};
 pub(crate) use people::{answered, node_named};
 pub(crate) use place::{MAKING, PATIENCE, PAUSE};
@@ -76,7 +79,7 @@ pub(crate) use records::{
 };
 pub use records::{RunPlace, RunTrigger};
 pub(crate) use script::{NOT_STARTED, quoted};
-pub(crate) use state::{RunFold, RunStage, RunWork};
+pub(crate) use state::{RunFold, RunStage, RunStep, RunWork};
 pub(crate) use work::try_name;
 
 /// Runs of a user at a time, as tiers bound them.
@@ -85,19 +88,6 @@ pub const HELD: &str = "runs";
 const NODES_AT_ONCE: usize = 100;
 /// Time limit of the end of a session.
 const CLOSING: Duration = Duration::from_secs(60);
-
-/// Step of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RunStep {
-    /// Opens the run's session.
-    Open,
-    /// Resolves its parameters and its environment.
-    Resolve,
-    /// Goes on with the plan.
-    Due(DueStep),
-    /// Ends the run's session.
-    Close,
-}
 
 /// Ports that all runs share.
 pub(crate) struct RunShared {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     RunPlace, RunRequest, RunTrigger, codes,
-    dags::{SCRATCH, checked},
+    dag_file::{SCRATCH, checked},
     folders::{DagFolders, PlacedFile},
     run::{DAEMON, RunFold},
 };
@@ -178,7 +178,7 @@ impl ScheduledDag {
         let caller = RunCaller { user: self.owner, operator: false };
         let (rows, _) = host.runs.0.list(caller, Some(&self.name), usize::MAX);
         let own = |state: &RunFold| !matches!(state.begun.trigger, RunTrigger::Parent { .. });
-        // One that is given up stands still until the daemon's next start.
+        // A run that is given up stands still until the daemon's next start.
         let moves = rows.into_iter().filter(|(_, view)| view.given_up.is_none());
         moves.map(|(id, view)| (id, view.state)).filter(move |(_, state)| own(state))
     }

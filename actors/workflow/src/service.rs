@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{CallId, RunId, Service, ServiceActor, ToolError, ToolGroup, User};
+use hivekeep_kernel::{CallId, RunId, ToolError, User};
 use hivekeep_manifest_registry::ManifestRegistry;
 use hivekeep_ports::{ChatEvents, RunFeeds, SessionQuotas, TaskOutputs, Tools};
 use hivekeep_runtime::{
@@ -10,7 +10,7 @@ use hivekeep_runtime::{
 };
 
 use crate::{
-    DagRuns, Options, Workflows, dags,
+    DagRuns, Options, Workflows,
     folders::DagFolders,
     schedule::ScheduledDag,
     workflows::{self, DeployedWorkflow},
@@ -66,19 +66,4 @@ impl RunFeeds for WorkflowService {
     fn events(&self, user: User, run: &str, after: u64) -> Option<Box<dyn ChatEvents>> {
         self.runs.0.feed(user, run, after)
     }
-}
-
-impl Service for WorkflowService {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[
-        &dags::FAMILY,
-        &workflows::DEPLOY_FAMILY,
-        &workflows::LISTING_FAMILY,
-        &workflows::SEARCH_FAMILY,
-        &workflows::SCOPE_FAMILY,
-        &workflows::RUN_FAMILY,
-        &workflows::STATUS_FAMILY,
-        &workflows::LOG_FAMILY,
-        &workflows::INTENT_FAMILY,
-        &workflows::WAIT_FAMILY,
-    ];
 }

@@ -144,7 +144,7 @@ const RULES: [Rule; 45] = [
     Rule { name: PLAN, house: &[MANIFEST, RUNTIME], others: None },
     Rule {
         name: "hivekeep-workflow",
-        house: &[KERNEL, PORTS, RUNTIME, MANIFEST, MANIFEST_REGISTRY, PLAN, TESTKIT],
+        house: &[KERNEL, PORTS, STORE, RUNTIME, MANIFEST, MANIFEST_REGISTRY, PLAN, TESTKIT],
         others: None,
     },
     Rule { name: MANIFEST, house: &[KERNEL, PORTS, RUNTIME], others: None },

@@ -10,9 +10,11 @@ use crate::house::{House, PATIENCE};
 /// pass.
 const DAG: &str = r#"
 type: chain
+working_dir: .
 params: [{ name: who, type: string, default: world }]
+env: [{ GREETING: "hi ${params.who}" }]
 steps:
-- { id: first, run: "echo first >> done; echo 'hi ${params.who}'", stdout: { outputs: { field: said } } }
+- { id: first, run: "echo first >> done; echo \"said=$GREETING\" >> \"$DAGU_OUTPUT_FILE\"", outputs: [{ name: said }] }
 - { id: long, run: "echo long >> done; sleep 3; echo '${steps.first.outputs.said}' >> done" }
 - { id: gate, run: "echo gate >> done; test -e pass || { echo closed >&2; exit 7; }" }
 - { id: each, foreach: { items: [a, b, c], steps: [{ id: one, run: "echo '${item}' >> items" }] } }
@@ -49,7 +51,7 @@ pub fn a_run_goes_on_after_kill_9_and_is_retried_where_it_failed(house: &mut Hou
     let run = run_of(house, &id, 60);
     assert_eq!(states(&run), ["succeeded", "succeeded", "failed", "aborted"], "{run:#}");
     assert_eq!((&run["status"], &run["steps"][2]["exit_code"]), (&json!("failed"), &json!(7)));
-    assert_eq!(run["outputs"]["said"], "hi bees; $(date) 'x'");
+    assert_eq!(run["steps"][0]["outputs"]["said"], "hi bees; $(date) 'x'");
     let done = "first\nlong\nhi bees; $(date) x\ngate\n";
     assert_eq!(house.exec("w", "cat /workspace/done"), done, "no step ran twice");
     let logs = house.call("dag_logs", json!({ "run_id": id, "step": "gate" }));

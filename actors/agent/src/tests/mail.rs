@@ -3,6 +3,7 @@
 use std::{io::Write, num::NonZeroU32, sync::Arc};
 
 use hivekeep_kernel::User;
+use hivekeep_ports::{Mail, Mails as _};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},

@@ -142,7 +142,7 @@ impl<G: Saga<State: RunState>> Manager<G> {
             (!G::due(state, &[]).is_empty(), state.status().is_over(), state.wakes_at())
         });
         self.timers.set(id, wakes_at.filter(|_| !due && !over));
-        // One that is over takes its last steps without a place.
+        // A run that is over takes its last steps without a place.
         let waits = due && !over && takes_place(&handle) && !self.has_place(&handle);
         if waits {
             self.queued.insert((PlaceRank::of(&handle), id));

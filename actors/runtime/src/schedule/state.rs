@@ -73,7 +73,7 @@ pub enum TimeOutcome<R> {
 pub enum ScheduleRecord<S: Scheduled> {
     /// The schedule is this one from now on.
     Set {
-        /// What it is of.
+        /// Owner and times of the schedule.
         agent: Box<S>,
         /// Time of the record.
         at: DateTime<Utc>,
@@ -89,7 +89,7 @@ pub enum ScheduleRecord<S: Scheduled> {
     Done {
         /// The time.
         due: DueTime<S::Run>,
-        /// What it was.
+        /// Outcome of the due time.
         outcome: TimeOutcome<S::Run>,
         /// Time of the record.
         at: DateTime<Utc>,

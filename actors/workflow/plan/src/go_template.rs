@@ -1,6 +1,8 @@
 //! Templates in the notation of Go, as `template.render` has them, rendered as templates of the house: names, conditions
 //! and a function of a value. What else Go has is refused by its name.
 
+use std::collections::BTreeSet;
+
 use hivekeep_runtime::template::{TemplateHelpers, TemplateValue, render};
 use serde_json::{Map, Value};
 
@@ -21,13 +23,26 @@ const FUNCTIONS: [(&str, &str); 8] = [
 /// # Errors
 /// In words: a name that is not there, what is not taken, a text that becomes too large.
 pub fn render_go(text: &str, data: &Map<String, Value>) -> Result<String, String> {
-    let values: Vec<_> =
-        data.iter().map(|(name, value)| TemplateValue::new(name.as_str(), value)).collect();
-    render(&translated(text)?, TemplateHelpers::Values, &values)
+    let translated = translated(text)?;
+    let of_data = data.iter().map(|(name, value)| TemplateValue::new(name.as_str(), value));
+    let optional = translated.optional.iter().filter(|name| !data.contains_key(**name));
+    let optional = optional.map(|name| TemplateValue::new(*name, &Value::Null));
+    let values: Vec<_> = of_data.chain(optional).collect();
+    render(&translated.text, TemplateHelpers::Values, &values)
 }
 
-fn translated(text: &str) -> Result<String, String> {
-    let (mut out, mut rest, mut open) = (String::new(), text, 0_usize);
+/// Template of the house.
+#[derive(Default)]
+struct Translated<'t> {
+    text: String,
+    /// Names that a default stands for where they are not there.
+    optional: BTreeSet<&'t str>,
+    /// Blocks that have not ended.
+    open: usize,
+}
+
+fn translated(text: &str) -> Result<Translated<'_>, String> {
+    let (mut out, mut rest) = (Translated::default(), text);
     while let Some((before, behind)) = rest.split_once("{{") {
         let Some((tag, behind)) = behind.split_once("}}") else {
             return Err("a tag has no `}}`".to_owned());
@@ -35,18 +50,19 @@ fn translated(text: &str) -> Result<String, String> {
         let trims = [tag.starts_with("- "), tag.ends_with(" -")];
         let inner = tag.strip_prefix('-').filter(|_| trims[0]).unwrap_or(tag);
         let inner = inner.strip_suffix('-').filter(|_| trims[1]).unwrap_or(inner).trim();
-        out.push_str(if trims[0] { before.trim_end() } else { before });
-        out.push_str(&tag_of(inner, &mut open)?);
+        out.text.push_str(if trims[0] { before.trim_end() } else { before });
+        let tag = tag_of(inner, &mut out)?;
+        out.text.push_str(&tag);
         rest = if trims[1] { behind.trim_start() } else { behind };
     }
-    out.push_str(rest);
-    match open {
+    out.text.push_str(rest);
+    match out.open {
         0 => Ok(out),
         _ => Err("a block has no `{{ end }}`".to_owned()),
     }
 }
 
-fn tag_of(tag: &str, open: &mut usize) -> Result<String, String> {
+fn tag_of<'t>(tag: &'t str, to: &mut Translated<'t>) -> Result<String, String> {
     let shown: String = tag.chars().take(80).collect();
     let refused = |what: &str| {
         Err(format!("`{what}` is not here, in `{{{{ {shown} }}}}`: make the text by a command"))
@@ -55,7 +71,7 @@ fn tag_of(tag: &str, open: &mut usize) -> Result<String, String> {
         return Ok(String::new());
     }
     if let Some(condition) = tag.strip_prefix("if ") {
-        *open += 1;
+        to.open += 1;
         return match path(condition.trim()) {
             Some(path) => Ok(format!("{{{{#if {path}}}}}")),
             None => refused(condition.trim()),
@@ -64,7 +80,7 @@ fn tag_of(tag: &str, open: &mut usize) -> Result<String, String> {
     match tag {
         "else" => return Ok("{{else}}".to_owned()),
         "end" => {
-            *open = open.saturating_sub(1);
+            to.open = to.open.saturating_sub(1);
             return Ok("{{/if}}".to_owned());
         }
         _ => {}
@@ -88,6 +104,7 @@ fn tag_of(tag: &str, open: &mut usize) -> Result<String, String> {
     if let Some(default) = call.strip_prefix("default ").map(str::trim)
         && is_literal(default)
     {
+        to.optional.extend(value.split('.').next());
         return Ok(format!("{{{{default {value} {default}}}}}"));
     }
     match FUNCTIONS.iter().find(|(name, _)| *name == call) {
@@ -130,6 +147,7 @@ mod tests {
             ("a {{- \" \" }}", "!"),
             ("{{name}} {{upper name}}", "Ann ANN"),
             ("{{ .missing | default \"none\" }}", "none"),
+            ("{{ default 7 .app.missing }}", "7"),
             ("{{ .missing }}", "!"),
             ("{{ range .app.tags }}{{ end }}", "!"),
             ("{{ .name | replace \"a\" \"b\" }}", "!"),

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_manifest::{DagFile, dag::DagManifest};
 
-use super::{
-    Answer,
-    source::{checked, path_of},
+use super::Answer;
+use crate::{
+    RunPlace, codes,
+    dag_file::{checked, path_of},
+    run::steps,
+    service::WorkflowService,
 };
-use crate::{RunPlace, codes, run::steps, service::WorkflowService};
 
 /// Most files of a run beside its own.
 const MAX_FILES: usize = 50;

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, RunId, ToolError};
-use hivekeep_manifest::{DagFile, MAX_TEXT_BYTES, read_dag};
-use hivekeep_ports::{ManifestProblem, PlaceFiles};
+use hivekeep_manifest::MAX_TEXT_BYTES;
+use hivekeep_ports::PlaceFiles;
 use hivekeep_runtime::OnBehalfOf;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Answer;
-use crate::{RunPlace, codes, service::WorkflowService};
+use crate::{
+    RunPlace, codes,
+    dag_file::{name_of, path_of},
+    service::WorkflowService,
+};
 
-/// Folder of the files that are named by a name alone, or watched.
-pub(crate) const DAG_FOLDER: &str = "dags";
-/// Ending of those.
-const ENDING: &str = ".yaml";
 /// Time that reading a file leaves to the rest of its call.
 const MARGIN: Duration = Duration::from_secs(2);
 
@@ -101,40 +101,4 @@ impl WorkflowService {
             Content { content, .. } => Ok(content),
         }
     }
-}
-
-/// Checks a text off the threads that serve, with the names of all tools where they are known.
-///
-/// # Errors
-/// `dag_invalid`, with its problems in `details`.
-pub(crate) async fn checked(text: String, tools: Option<Vec<&'static str>>) -> Answer<DagFile> {
-    let read = tokio::task::spawn_blocking(move || read_dag(&text, tools.as_deref())).await;
-    let read = read.map_err(|panic| ToolError::internal(panic.to_string()))?;
-    read.map_err(|problems| invalid(&problems))
-}
-
-fn invalid(problems: &[ManifestProblem]) -> ToolError {
-    let first = problems.first().map(ToString::to_string).unwrap_or_default();
-    let message = match problems.len() {
-        0 | 1 => first,
-        more => format!("{first}; and {} more", more - 1),
-    };
-    ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
-        .next("mend what `details.problems` names; `hivekeep dag validate` checks a file")
-        .detail("problems", json!(problems))
-}
-
-/// Path of a file that is named by a path, or by a name alone.
-pub(super) fn path_of(file: &str) -> String {
-    match file.contains(['/', '.']) {
-        true => file.to_owned(),
-        false => format!("{DAG_FOLDER}/{file}{ENDING}"),
-    }
-}
-
-/// Name of a file without its folder and its ending.
-pub(crate) fn name_of(path: &str) -> String {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let name = name.strip_suffix(ENDING).or_else(|| name.strip_suffix(".yml")).unwrap_or(name);
-    name.to_owned()
 }

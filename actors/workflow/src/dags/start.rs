@@ -8,13 +8,14 @@ use hivekeep_runtime::runs::RunQueue;
 
 use super::{
     Answer,
-    source::{DagText, checked},
+    source::DagText,
     types::{DagStart, DagStarted},
 };
-use crate::{RunRequest, RunTrigger, service::WorkflowService};
-
-/// Folder of guests that each run has a folder of its own in.
-pub(crate) const SCRATCH: &str = "/tmp/hivekeep-runs";
+use crate::{
+    RunRequest, RunTrigger,
+    dag_file::{SCRATCH, checked},
+    service::WorkflowService,
+};
 
 impl WorkflowService {
     pub(super) async fn dag_start(
@@ -22,7 +23,7 @@ impl WorkflowService {
         cx: CallCx,
         input: DagStart,
     ) -> Answer<DagStarted> {
-        let DagStart { yaml, file, place, params, queue, priority } = input;
+        let DagStart { yaml, file, name: called, place, params, queue, priority } = input;
         let DagText { text, name, place, path } = self.dag_text(&cx, yaml, file, place).await?;
         let mut checked = checked(text, Some(self.callable(&cx))).await?;
         if let Some(path) = path {
@@ -40,7 +41,7 @@ impl WorkflowService {
             user: self.sessions.caller(cx.session)?,
             session: cx.session,
             documents: checked.documents,
-            name: named.unwrap_or(name),
+            name: named.or(called).unwrap_or(name),
             given: params.unwrap_or_default(),
             place,
             scratch: SCRATCH.to_owned(),

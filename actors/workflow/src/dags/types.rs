@@ -22,6 +22,9 @@ pub(super) struct DagStart {
     pub(super) yaml: Option<String>,
     /// File of the DAG in `place`. A name alone, as `nightly`, is `dags/nightly.yaml` there.
     pub(super) file: Option<String>,
+    /// Name of a DAG whose text has none. Default: that of its file.
+    #[schemars(length(min = 1, max = 40))]
+    pub(super) name: Option<String>,
     /// Place of the file and of the commands, as file tools name it. Default: with `file` your default place, with
     /// `yaml` a workspace that is made for the run and gone with it.
     pub(super) place: Option<String>,
@@ -287,7 +290,7 @@ fn fifty() -> usize {
     50
 }
 
-/// What a step wrote, or the events of a run.
+/// Output of a step, or the events of a run.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DagLogsRead {
     /// Id of the run.

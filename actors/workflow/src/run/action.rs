@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 use super::{
     NodeLeft, RunFold, RunSaga, RunTrigger,
     conditions::matches,
+    failure::failed,
     kept_state::StateCall,
     obeyed::steps,
-    outputs::{StepOutput, Succeeded, failed, most_bytes},
+    outputs::{StepOutput, Succeeded, most_bytes},
     requests::FETCHER,
     work::{NodeEnd, NodeTry, stream_file},
 };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, ExecutionId, ToolError, codes};
+use hivekeep_kernel::{CallCx, ExecutionId, Layer, ToolError, codes};
 use hivekeep_plan::{
     progress::NodeOutcome,
     resolve::{TextField, resolve_value},
@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::{
     NodeLeft, RunSaga,
+    failure::failed,
     harness::{HarnessCall, ProgramCall, harness_calls},
-    outputs::{StepOutput, failed},
+    outputs::StepOutput,
     place::{PATIENCE, PAUSE},
     scope::{too_long, work_folder},
     script::StepCommand,
@@ -24,8 +25,6 @@ use super::{
 
 /// Time limit of one attempt to begin an execution.
 const BEGINNING: Duration = Duration::from_secs(60);
-/// Code of an execution that is not there.
-const NOT_BEGUN: &str = "execution_not_found";
 /// Time limit of the end of an execution that is cancelled.
 const STOPPING: Duration = Duration::from_secs(60);
 
@@ -173,9 +172,9 @@ async fn stop(executions: &dyn Executions, id: ExecutionId) -> Result<(), ToolEr
         executions.ended(id).await.map(drop)
     };
     match tokio::time::timeout(STOPPING, stopped).await {
-        Ok(Err(error)) if error.code != NOT_BEGUN => Err(error),
+        Ok(Err(error)) if error.layer != Layer::Resolve => Err(error),
         // An execution that was never begun needs no stop.
         Ok(_) => Ok(()),
-        Err(_) => Err(ToolError::deadline(hivekeep_kernel::Layer::Actor, STOPPING.as_secs())),
+        Err(_) => Err(ToolError::deadline(Layer::Actor, STOPPING.as_secs())),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{
-    RunSaga, harness::setting, obeyed::chat_settings, outputs::failed, scope::too_long,
+    RunSaga, failure::failed, harness::setting, obeyed::chat_settings, scope::too_long,
     work::NodeTry,
 };
 

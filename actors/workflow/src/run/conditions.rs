@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     NodeLeft, RunFold, RunSaga,
     command::{CommandRequest, LONGEST_SECS},
-    outputs::failed,
+    failure::failed,
     scope::{RunScopes, too_long, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
     state::RunWork,

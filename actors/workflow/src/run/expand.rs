@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     RunFold,
-    outputs::failed,
+    failure::failed,
     records::{NodeLeft, RunChild},
     scope::{RunScopes, too_long},
     state::RunWork,

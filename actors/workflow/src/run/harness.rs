@@ -5,7 +5,7 @@ use hivekeep_manifest::dag::{DagHarness, DagManifest, DagPromptMode};
 use hivekeep_plan::resolve::value_text;
 use serde_json::{Map, Value};
 
-use super::outputs::failed;
+use super::failure::failed;
 
 /// Most programs that stand in for the one of a step.
 const MOST_FALLBACKS: usize = 16;

@@ -6,7 +6,8 @@ use hivekeep_ports::TaskOutcome;
 use super::{
     RunSaga,
     command::{CommandRequest, LONGEST_SECS},
-    outputs::{failed, most_bytes},
+    failure::failed,
+    outputs::most_bytes,
     scope::{artifacts_folder, work_folder},
     script::{StepCommand, StepFolders, script},
     work::NodeTry,

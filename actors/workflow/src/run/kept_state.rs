@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
-use super::outputs::failed;
+use super::failure::failed;
 use crate::codes;
 
 /// Largest value as JSON.
@@ -225,7 +225,6 @@ fn decided(
         shown.insert("hash".to_owned(), hash(&kept.value).into());
         shown
     };
-    let given = call.with.get("value").cloned().unwrap_or_default();
     let mut told = Map::new();
     match call.operation {
         "get" => {
@@ -251,43 +250,53 @@ fn decided(
             let record = StateRecord::Deleted { namespace, key, at: Utc::now() };
             Ok((told, found.map(|_| record)))
         }
-        "set" | "diff" => {
-            let is_diff = call.operation == "diff";
-            let before = found.filter(|kept| kept.by != call.by);
-            let changed = found.is_none_or(|kept| *kept.value != given) || before.is_none();
-            let writes = !is_diff || changed && is("update");
-            let again = found.is_some() && before.is_none();
-            let mut record = None;
-            let mut version = found.map_or(0, |kept| kept.version);
-            if writes && !again {
-                allowed(state, call, (namespace, key), &given)?;
-                version += 1;
-                record = Some(StateRecord::Set {
-                    namespace: namespace.to_owned(),
-                    key: key.to_owned(),
-                    value: Arc::new(given.clone()),
-                    by: call.by.clone(),
-                    at: Utc::now(),
-                });
-            }
-            if is_diff {
-                told.insert("changed".to_owned(), changed.into());
-                told.insert("foundPrevious".to_owned(), before.is_some().into());
-                told.insert("current".to_owned(), given.clone());
-                told.extend(before.map(|kept| ("previous".to_owned(), (*kept.value).clone())));
-            } else {
-                told.insert("created".to_owned(), (version == 1).into());
-            }
-            if version > 0 {
-                let stored =
-                    if writes { &given } else { found.map_or(&given, |kept| &*kept.value) };
-                told.insert("version".to_owned(), version.into());
-                told.insert("hash".to_owned(), hash(stored).into());
-            }
-            Ok((told, record))
-        }
+        "set" | "diff" => put(state, call, (namespace, key), is("update")),
         other => Err(StateRefusal::Said(format!("the action `state.{other:.80}` is unknown"))),
     }
+}
+
+/// Puts a value, or says how it differs from the one that is kept.
+fn put(
+    state: &UserState,
+    call: &StateCall<'_>,
+    (namespace, key): (&str, &str),
+    updates: bool,
+) -> Result<StateEffect, StateRefusal> {
+    let found = state.get(namespace, key);
+    let given = call.with.get("value").cloned().unwrap_or_default();
+    let mut told = Map::new();
+    let is_diff = call.operation == "diff";
+    let before = found.filter(|kept| kept.by != call.by);
+    let changed = found.is_none_or(|kept| *kept.value != given) || before.is_none();
+    let writes = !is_diff || changed && updates;
+    let again = found.is_some() && before.is_none();
+    let mut record = None;
+    let mut version = found.map_or(0, |kept| kept.version);
+    if writes && !again {
+        allowed(state, call, (namespace, key), &given)?;
+        version += 1;
+        record = Some(StateRecord::Set {
+            namespace: namespace.to_owned(),
+            key: key.to_owned(),
+            value: Arc::new(given.clone()),
+            by: call.by.clone(),
+            at: Utc::now(),
+        });
+    }
+    if is_diff {
+        told.insert("changed".to_owned(), changed.into());
+        told.insert("foundPrevious".to_owned(), before.is_some().into());
+        told.insert("current".to_owned(), given.clone());
+        told.extend(before.map(|kept| ("previous".to_owned(), (*kept.value).clone())));
+    } else {
+        told.insert("created".to_owned(), (version == 1).into());
+    }
+    if version > 0 {
+        let stored = if writes { &given } else { found.map_or(&given, |kept| &*kept.value) };
+        told.insert("version".to_owned(), version.into());
+        told.insert("hash".to_owned(), hash(stored).into());
+    }
+    Ok((told, record))
 }
 
 /// Checks that a value may be put.

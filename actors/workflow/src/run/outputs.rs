@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::ToolError;
 use hivekeep_manifest::dag::{
     DagDeclaredType, DagOutput, DagOutputOrigin, DagOutputSource, DagOutputValue, DagStep,
     DagStream, DagStreamOutputs,
@@ -16,11 +16,11 @@ use serde_json::{Map, Value, json};
 use super::{
     NodeLeft, RunFold, RunSaga, RunWorkspace,
     command::RanTask,
+    failure::failed,
     scope::{RunScopes, too_long},
     script::output_file as output_path,
     state::RunWork,
 };
-use crate::codes;
 
 /// Most bytes of an output where the DAG names no bound.
 const OUTPUT_BYTES: usize = 1024 * 1024;
@@ -240,9 +240,4 @@ fn log_of(text: &str) -> TaskCapture {
 pub(super) fn most_bytes(state: &RunFold) -> usize {
     let most = state.begun.dag.max_output_size;
     most.and_then(|most| usize::try_from(most).ok()).unwrap_or(OUTPUT_BYTES)
-}
-
-pub(crate) fn failed(what: String) -> ToolError {
-    ToolError::new(Layer::Actor, codes::STEP_FAILED, what)
-        .next("read the step's logs, and retry the run from the step")
 }

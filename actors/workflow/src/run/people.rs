@@ -1,29 +1,28 @@
 //! Answers of people to steps that wait for them: human tasks, and approvals of what a step did.
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use hivekeep_kernel::{Layer, ToolError, codes::BUSY};
 use hivekeep_manifest::{common::JsonObject, dag::DagApproval};
 use hivekeep_plan::{
     lower::StepWork,
     plan::{NodeIndex, PlanNode},
     progress::{NodeKey, NodeOutcome, NodePhase, ProgressRecord, TryEnd},
-    resolve::{FormValues, NamedTexts, TaskForm, TextField, value_text},
+    resolve::{FormValues, TaskForm, TextField},
 };
 use hivekeep_runtime::log::Decision;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
     NodeLeft, RunFold, RunRecord, RunSaga,
-    outputs::{failed, most_bytes},
+    answers::{GivenAnswer, NodeWait, PersonAnswer},
+    failure::failed,
+    outputs::most_bytes,
     work::{NodeEnd, NodeTry},
 };
 use crate::codes;
 
 /// Action that does nothing but ask.
 pub(super) const TASK: &str = "human.task";
-/// Most push-backs that `DAG_PUSHBACK` tells of.
-const MOST_TOLD: usize = 20;
 
 /// Answer of a person to a step that waits for one.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,32 +53,6 @@ pub enum AnswerEffect {
     Taken,
     /// The step was answered so before.
     Repeated,
-}
-
-/// Question of a try that waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeWait {
-    pub(crate) prompt: String,
-    /// Exit status of what is to be approved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) exit_code: Option<i32>,
-}
-
-/// Answer as it is recorded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PersonAnswer {
-    pub(crate) by: String,
-    #[serde(flatten)]
-    pub(crate) given: GivenAnswer,
-}
-
-/// Answer with its values checked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "snake_case")]
-pub(crate) enum GivenAnswer {
-    Approved { values: JsonObject },
-    Rejected { reason: Option<String> },
-    PushedBack { values: JsonObject, reason: Option<String> },
 }
 
 /// Values that a step asks a person for.
@@ -257,35 +230,4 @@ fn not_waiting(step: &str) -> ToolError {
 fn otherwise(step: &str, by: &str) -> ToolError {
     let message = format!("`{step:.80}` was answered with different input by {by}");
     ToolError::new(Layer::Actor, codes::ANSWERED_OTHERWISE, message)
-}
-
-/// Push-back, for the nodes that are done again because of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct PushBack {
-    /// Number among the push-backs of the run, from 1.
-    pub(crate) iteration: usize,
-    pub(crate) by: String,
-    pub(crate) at: DateTime<Utc>,
-    pub(crate) reason: Option<String>,
-    pub(crate) inputs: JsonObject,
-}
-
-impl PushBack {
-    /// Variables of a step that is done again because of the last of some: `DAG_PUSHBACK`, and the values, of which one
-    /// with an approval of its own gets those that this asks for.
-    pub(super) fn variables(all: &[Self], work: &StepWork) -> NamedTexts {
-        let wanted = work.step.approval.as_ref().and_then(|approval| approval.input.as_ref());
-        let seen = |push_back: &Self| {
-            let mut seen = push_back.clone();
-            seen.inputs.retain(|name, _| wanted.is_none_or(|wanted| wanted.contains(name)));
-            seen
-        };
-        let history: Vec<Self> = all.iter().rev().take(MOST_TOLD).rev().map(seen).collect();
-        let Some(last) = history.last() else { return NamedTexts::new() };
-        let mut whole = json!(last);
-        whole["history"] = json!(history);
-        let inputs = last.inputs.iter();
-        let inputs = inputs.map(|(name, it)| (name.clone(), value_text(it).into_owned()));
-        inputs.chain([("DAG_PUSHBACK".to_owned(), whole.to_string())]).collect()
-    }
 }

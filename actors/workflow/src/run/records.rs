@@ -21,7 +21,7 @@ use hivekeep_runtime::runs::RunQueue;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::people::{NodeWait, PersonAnswer};
+use super::answers::{NodeWait, PersonAnswer};
 use crate::machine::{MachineRecord, RunWorkflow};
 
 /// Reason of a run's beginning.

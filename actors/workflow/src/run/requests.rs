@@ -7,11 +7,7 @@ use hivekeep_plan::resolve::value_text;
 use hivekeep_ports::{OutboundAnswer, OutboundRequest, OutboundRequests};
 use serde_json::{Map, Value, json};
 
-use super::{
-    RunSaga,
-    outputs::{failed, most_bytes},
-    work::NodeTry,
-};
+use super::{RunSaga, failure::failed, outputs::most_bytes, work::NodeTry};
 use crate::codes;
 
 /// Tool whose rules say from where the run's owner may have something fetched.

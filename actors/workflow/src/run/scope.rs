@@ -12,7 +12,7 @@ use hivekeep_plan::{
     },
 };
 
-use super::{RunFold, people::PushBack, records::NodeLeft, state::RunWork};
+use super::{RunFold, answers::PushBack, records::NodeLeft, state::RunWork};
 use crate::codes;
 
 /// Scopes of a step, or of the DAG itself.

@@ -10,7 +10,7 @@ use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User};
 use hivekeep_plan::{
     lower::StepWork,
     plan::NodeIndex,
-    progress::{NodePhase, ProgressRecord, RetryFrom, RunOutcome, RunProgress, RunStop},
+    progress::{DueStep, NodePhase, ProgressRecord, RetryFrom, RunOutcome, RunProgress, RunStop},
     resolve::RunBeginning,
 };
 use hivekeep_runtime::{
@@ -20,13 +20,26 @@ use hivekeep_runtime::{
 };
 
 use super::{
-    RunStep, events,
-    people::{GivenAnswer, PersonAnswer, PushBack},
+    answers::{GivenAnswer, PersonAnswer, PushBack},
+    events,
     records::{
         NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunTrigger, RunWorkspace,
     },
 };
 use crate::{codes, machine::MachineState};
+
+/// Step of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunStep {
+    /// Opens the run's session.
+    Open,
+    /// Resolves its parameters and its environment.
+    Resolve,
+    /// Goes on with the plan.
+    Due(DueStep),
+    /// Ends the run's session.
+    Close,
+}
 
 /// A run. Cheap to clone but for its nodes.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::{
     RunSaga,
     command::LONGEST_SECS,
+    failure::failed,
     files::path_word,
-    outputs::failed,
     requests::{StepRequest, status_of},
     work::NodeTry,
 };

@@ -399,10 +399,8 @@ fn no_time_is_done_twice_where_the_clock_is_set_back() {
         State::begin(set(dag.clone(), noon - TimeDelta::minutes(5))).expect("it begins");
     let due = state.woken(noon).expect("noon");
     state.apply(due).expect("it follows");
-    let other = ScheduledDag {
-        schedule: hivekeep_manifest::dag::DagSchedule::One("*/30 * * * *".to_owned()),
-        ..dag
-    };
+    let mut other = dag;
+    other.schedule = hivekeep_manifest::dag::DagSchedule::One("*/30 * * * *".to_owned());
     assert!(!other.times_as(&state.agent));
     state.apply(set(other, noon - TimeDelta::hours(1))).expect("it follows");
     assert_eq!(state.next, Some(noon + TimeDelta::minutes(30)));
