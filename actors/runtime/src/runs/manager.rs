@@ -21,7 +21,7 @@ use super::{
 use crate::{
     collection::{Collection, CollectionMember, MemberEnd},
     log::{Decision, LogError},
-    saga::{Saga, SagaActor, SagaArgs, SagaHandle},
+    saga::{Saga, SagaActor, SagaArgs, SagaHandle, SagaState as _},
 };
 
 /// Time between two looks for runs that are too old.
@@ -137,14 +137,14 @@ impl<G: Saga<State: RunState>> Manager<G> {
         if self.runs.address(id).is_some() || self.runs.given_up(id).is_some() {
             return;
         }
-        let (due, over, wakes_at) = handle.view(|view| {
-            let state = &view.state;
-            (!G::due(state, &[]).is_empty(), state.status().is_over(), state.wakes_at())
+        let (due, over, ends, wakes_at) = handle.view(|view| {
+            let (state, over) = (&view.state, view.state.status().is_over());
+            let due = !G::due(state, &[]).is_empty();
+            (due, over, over || state.is_cancelled(), state.wakes_at())
         });
         self.timers.set(id, wakes_at.filter(|_| !due && !over));
-        // A run that is over takes its last steps without a place.
-        let waits = due && !over && takes_place(&handle) && !self.has_place(&handle);
-        if waits {
+        // Last steps are taken without a place.
+        if due && !ends && takes_place(&handle) && !self.has_place(&handle) {
             self.queued.insert((PlaceRank::of(&handle), id));
         } else if due {
             self.start_run(id, handle);

@@ -11,7 +11,7 @@ use super::{ALL, Stage};
 use crate::{RunTrigger, run::RunFold};
 
 /// Waits for a file, and leaves a line.
-const HELD: &str = "working_dir: .\nqueue: narrow\nparams: [{ name: n, default: '0' }]\nsteps:\n\
+const HELD: &str = "type: chain\nworking_dir: .\nqueue: narrow\nparams: [{ name: n, default: '0' }]\nsteps:\n\
     - { id: a, run: 'echo in${params.n} >> done; while test ! -e go; do sleep 0.02; done' }\n\
     - { id: b, run: 'echo out${params.n} >> done; test ${params.n} != 3 || test -e mended' }\n";
 
