@@ -19,7 +19,7 @@ const CRATES: [&str; 4] = ["kernel", "store", "policy", "registry"];
 /// Least that tests see of a hundred mutants that compile.
 const LEAST_SEEN: usize = 85;
 /// Nights in which each mutant has its turn once.
-const NIGHTS: u64 = 16;
+const NIGHTS: u64 = 64;
 
 /// Files that only tests and fuzz targets compile.
 const FILES_LEFT_OUT: &str = "{fuzzing,test_util}*";

@@ -17,7 +17,7 @@ steps:
 - { id: first, run: "echo first >> done; echo \"said=$GREETING\" >> \"$DAGU_OUTPUT_FILE\"", outputs: [{ name: said }] }
 - { id: long, run: "echo long >> done; sleep 3; echo '${steps.first.outputs.said}' >> done" }
 - { id: gate, run: "echo gate >> done; test -e pass || { echo closed >&2; exit 7; }" }
-- { id: each, foreach: { items: [a, b, c], steps: [{ id: one, run: "echo '${item}' >> items" }] } }
+- { id: each, foreach: { items: [a, b, c], steps: [{ id: one, run: "echo '${foreach.item}' >> items" }] } }
 "#;
 
 fn run_of(house: &House, id: &Value, wait_secs: u64) -> Value {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, SessionId, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, fault_point};
 use hivekeep_ports::{ALL_TOOLS, ChildSession};
 use hivekeep_runtime::log::LogError;
 use tokio::time::Instant;
@@ -18,6 +18,8 @@ use super::{
 pub(crate) const MAKING: Duration = Duration::from_secs(300);
 /// Time for which one that does not answer is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Time in which a daemon that has just started comes to know its workspaces.
+const STARTING: Duration = Duration::from_secs(20);
 /// Pause between two looks at it.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
@@ -87,7 +89,13 @@ impl RunSaga {
             true => Self::place_session(state)?,
             false => Self::session(state)?,
         };
-        let until = Instant::now() + PATIENCE;
+        let (began, until) = (Instant::now(), Instant::now() + PATIENCE);
+        // A workspace that was there when the run took it is not known yet, or is gone.
+        let was_there =
+            state.workspace.is_some() || matches!(state.begun.place, RunPlace::Workspace(_));
+        let is_early = |error: &ToolError| {
+            was_there && error.layer == Layer::Resolve && began.elapsed() < STARTING
+        };
         loop {
             let span = tracing::info_span!("place", run = %state.begun.id);
             let cx = CallCx::internal(session, MAKING, cancel.child_token(), span);
@@ -96,7 +104,7 @@ impl RunSaga {
                     let hivekeep_ports::PlaceWorkspace { workspace, root, user, .. } = found;
                     return Ok(RunWorkspace { workspace, root, user });
                 }
-                Err(error) if error.retryable && Instant::now() < until => {
+                Err(error) if is_early(&error) || error.retryable && Instant::now() < until => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error),

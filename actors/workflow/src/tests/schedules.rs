@@ -254,7 +254,7 @@ async fn files_are_followed_as_they_change_and_say_why_they_are_not() {
         ("d.yaml", "d", "cannot be read"),
         ("e.yaml", "e", "others may write it"),
         ("f.yaml", "f", "larger than 262144 bytes"),
-        ("i.yaml", "i", "no regular file"),
+        ("i.yaml", "i", "not a regular file"),
     ] {
         let dag = &files[&of(file)];
         let why = dag.schedule.as_ref().err().cloned().unwrap_or_default();

@@ -12,7 +12,7 @@ use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::{Value, json};
 
 use super::guest::FakeGuest;
-use crate::{Options, WorkflowFamily, dags::SCRATCH};
+use crate::{Options, WorkflowFamily, dag_file::SCRATCH};
 
 struct NoTools;
 

@@ -139,8 +139,9 @@ async fn pipeline(stage: &Stage, args: Value) -> Value {
     let mut asked = json!({ "intent": "count" });
     asked.as_object_mut().expect("one").extend(args.as_object().expect("one").clone());
     let begun = stage.good("aegis.execute.intent", asked).await;
-    assert_eq!((&begun["status"], &begun["stream_url"]), (&json!("started"), &Value::Null));
     let id = begun["pipeline_execution_id"].clone();
+    let url = format!("/api/runs/{}/events", id.as_str().expect("an id"));
+    assert_eq!((&begun["status"], &begun["stream_url"]), (&json!("started"), &json!(url)));
     let waited = stage.good("aegis.execute.wait", json!({ "execution_id": id })).await;
     assert_eq!(waited["timed_out"], false, "{waited}");
     stage.good("aegis.execute.status", json!({ "pipeline_execution_id": id })).await
