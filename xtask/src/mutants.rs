@@ -31,7 +31,7 @@ pub(crate) struct Mutants {
     /// Only this crate; may be repeated
     #[arg(long = "crate", value_name = "CRATE", value_parser = CRATES, default_values = CRATES)]
     crates: Vec<String>,
-    /// Only each n-th mutant, from number k on: `0/16` to `15/16`. A night takes the one of sixteen that
+    /// Only each n-th mutant, from number k on: `0/64` to `63/64`. A night takes the one of 64 that
     /// the number of commits names
     #[arg(long, value_name = "K/N")]
     shard: Option<String>,

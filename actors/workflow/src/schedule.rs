@@ -194,7 +194,7 @@ impl ScheduledDag {
             if self.overlap != OverlapPolicy::Skip {
                 let ended = host.runs.0.until(DAEMON, &working.to_string(), |it| !works(it)).await;
                 // A run that was removed is in nobody's way.
-                ended.map_or_else(|error| not_found(error), |_| Ok(()))?;
+                ended.map_or_else(not_found, |_| Ok(()))?;
             }
             let is_latest = self.overlap != OverlapPolicy::Latest
                 || times.last(Utc::now()).is_none_or(|last| last <= time);
