@@ -40,6 +40,12 @@ fn a_client_of_2025_attaches_lists_and_calls_and_hears_nothing_but_the_protocol(
         "aegis.agent.delete",
         "aegis.agent.generate",
         "aegis.task.remove",
+        "aegis.workflow.create",
+        "aegis.workflow.update",
+        "aegis.workflow.delete",
+        "aegis.workflow.promote",
+        "aegis.workflow.demote",
+        "aegis.workflow.remove",
     ];
     let theirs = |tool: &Value| operators.iter().any(|name| tool["name"] == *name);
     whole.as_array_mut().expect("a list").retain(|tool| !theirs(tool));

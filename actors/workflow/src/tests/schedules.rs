@@ -323,7 +323,8 @@ fn day(keys: &str, run_minutes: i64, down: Option<(&str, &str)>) -> String {
         let skips = !keys.contains("overlap") && now < free;
         now = if skips { now } else { now.max(free) };
         let last = dag.schedule.times().last(now).expect("a time");
-        if !skips && !(keys.contains("latest") && last > due.time) {
+        let is_passed = keys.contains("latest") && last > due.time;
+        if !(skips || is_passed) {
             free = now + TimeDelta::minutes(run_minutes);
             all.push(format!("{}@{}", due.time.format("%H"), now.format("%H:%M")));
         }
