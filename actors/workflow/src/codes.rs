@@ -50,6 +50,14 @@ pub const DAG_INVALID: &ErrorCode = &ErrorCode {
     next_step: "Mend what the message names; `hivekeep dag validate` checks a file.",
 };
 
+/// Sessions may write where DAGs begin by themselves.
+pub const FOLDER_WRITABLE: &ErrorCode = &ErrorCode {
+    name: "dag_folder_writable",
+    meaning: "A place whose DAGs begin by themselves may be written by every session.",
+    cause: "`workflow.folders` names a place with `read_only = false`: a file there is run as its owner.",
+    next_step: "Open the folder read-only, and write its files from outside.",
+};
+
 /// The workflow does not exist, or is another user's.
 pub const WORKFLOW_NOT_FOUND: &ErrorCode = &ErrorCode {
     name: "workflow_not_found",
@@ -95,6 +103,7 @@ pub const ALL: &[&ErrorCode] = &[
     RUN_NOT_FOUND,
     STEP_FAILED,
     DAG_INVALID,
+    FOLDER_WRITABLE,
     STEP_NOT_WAITING,
     ANSWERED_OTHERWISE,
     WORKFLOW_NOT_FOUND,

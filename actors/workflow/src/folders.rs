@@ -83,7 +83,7 @@ impl DagFolders {
     /// Folders of these places.
     ///
     /// # Errors
-    /// `place_unknown`; `internal` where a family that is needed is not there.
+    /// `place_unknown`, `dag_folder_writable`; `internal` where a family that is needed is not there.
     pub(crate) fn new(
         daemon: &Daemon,
         places: &[String],
@@ -91,7 +91,18 @@ impl DagFolders {
     ) -> Result<Self, ToolError> {
         let folder = |name: &String| {
             let place = daemon.ports.need::<dyn PlaceFolders>()?.folder(name)?;
-            Ok((name.clone(), place.folder))
+            match place.read_only {
+                true => Ok((name.clone(), place.folder)),
+                // Whatever a session writes there would be begun as the user whom the file belongs to.
+                false => Err(ToolError::new(
+                    Layer::Actor,
+                    codes::FOLDER_WRITABLE,
+                    format!("`workflow.folders` names `{name:.80}`, where every session may write"),
+                )
+                .next(
+                    "take `read_only = false` from the place, or open the folder as another one",
+                )),
+            }
         };
         Ok(Self {
             folders: places.iter().map(folder).collect::<Result<_, ToolError>>()?,

@@ -34,7 +34,7 @@ use std::{
 
 use hivekeep_kernel::{
     CallCx, ErrorCode, Layer, RestartPolicy, RunId, Service, ServiceActor, SessionId, ToolError,
-    ToolInfo, codes::RUN_OVER, lock,
+    ToolInfo, User, codes::RUN_OVER, lock,
 };
 use hivekeep_manifest_registry::RegisteredManifest;
 use hivekeep_plan::progress::RunOutcome;
@@ -139,14 +139,14 @@ impl DagRuns {
         &self,
         of: &RunFold,
         id: RunId,
-        session: SessionId,
+        (user, session): (User, SessionId),
     ) -> Result<(), ToolError> {
         if of.begun.body.is_some() {
             let message = "the run is an item of a loop, and belongs to that";
             return Err(ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
                 .next("begin the run again whose step the loop is"));
         }
-        self.0.begin(id, of.begun.again(id, session)).await
+        self.0.begin(id, of.begun.again(id, user, session)).await
     }
 
     /// Reads a run with its records. One that is over keeps little in memory: it is added up from them.

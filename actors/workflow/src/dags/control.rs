@@ -32,7 +32,9 @@ impl WorkflowService {
             DagAction::Stop => runs.cancel(caller, id).await?,
             DagAction::Reschedule => {
                 run_id = RunId::new();
-                self.runs.begin_again(&view.state, run_id, cx.session).await?;
+                // The new run is its caller's, whosever the other one was.
+                let owner = (self.sessions.caller(cx.session)?, cx.session);
+                self.runs.begin_again(&view.state, run_id, owner).await?;
                 true
             }
             DagAction::Approve | DagAction::Reject | DagAction::PushBack => {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallCx, ToolError};
+use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_plan::progress::{NodePhase, ProgressRecord};
 use hivekeep_ports::{TaskCapture, TaskSpan, TaskText, TaskWindow};
 use hivekeep_runtime::OnBehalfOf;
@@ -57,12 +57,12 @@ impl WorkflowService {
         let progress = progress.ok_or_else(|| ToolError::internal("a step of no plan"))?;
         let key = hivekeep_plan::progress::NodeKey { node, tries: progress.tries };
         let (stdout, stderr) = match progress.phase {
-            NodePhase::Entered => self.running(state, &try_name(key), offset).await,
+            NodePhase::Entered => self.running(state, &try_name(key), offset).await?,
             _ => match records.iter().rev().find_map(|record| logs_of(record, key)) {
                 None => Default::default(),
                 Some(TaskCapture { stdout, stderr, .. }) => (
-                    self.ended(state, stdout, offset).await,
-                    self.ended(state, stderr, offset).await,
+                    self.ended(state, stdout, offset).await?,
+                    self.ended(state, stderr, offset).await?,
                 ),
             },
         };
@@ -76,14 +76,17 @@ impl WorkflowService {
         })
     }
 
-    /// Output so far of a command that runs; nothing where there is none, or its guest does not answer.
+    /// Output so far of a command that runs; nothing before it has begun in its guest.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
     async fn running(
         &self,
         state: &RunFold,
         name: &str,
         offset: u64,
-    ) -> (DagStreamRead, DagStreamRead) {
-        let Some(workspace) = &state.workspace else { return Default::default() };
+    ) -> Answer<(DagStreamRead, DagStreamRead)> {
+        let Some(workspace) = &state.workspace else { return Ok(Default::default()) };
         let window = TaskWindow {
             task_id: format!("{}/{name}", state.begun.id),
             stdout_from: offset,
@@ -91,8 +94,12 @@ impl WorkflowService {
             max_bytes: PART_BYTES,
         };
         let output = self.outputs.output(workspace.workspace, window);
-        let Ok(Ok(output)) = tokio::time::timeout(READING, output).await else {
-            return Default::default();
+        let output = match tokio::time::timeout(READING, output).await {
+            Ok(Ok(output)) => output,
+            Ok(Err(error)) if error.retryable => return Err(error),
+            // The guest does not know the command yet, or any more.
+            Ok(Err(_)) => return Ok(Default::default()),
+            Err(_) => return Err(ToolError::deadline(Layer::Guest, READING.as_secs())),
         };
         let part = |span: TaskSpan| DagStreamRead {
             next_offset: span.from + span.bytes.len() as u64,
@@ -100,31 +107,36 @@ impl WorkflowService {
             total_bytes: span.total_bytes,
             file: None,
         };
-        (part(output.stdout), part(output.stderr))
+        Ok((part(output.stdout), part(output.stderr)))
     }
 
     /// Output of a command that has ended: the beginning is in the run's log, the rest in the file of its workspace, as
     /// long as that is there.
-    async fn ended(&self, state: &RunFold, stream: &TaskText, offset: u64) -> DagStreamRead {
+    ///
+    /// # Errors
+    /// When what is asked for is beyond the beginning, and cannot be read.
+    async fn ended(
+        &self,
+        state: &RunFold,
+        stream: &TaskText,
+        offset: u64,
+    ) -> Answer<DagStreamRead> {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let recorded = match stream.truncated && offset > 0 {
             true => None,
             false => stream.text.get(from.min(stream.text.len())..),
         };
         if let Some(text) = recorded {
-            return DagStreamRead {
+            return Ok(DagStreamRead {
                 text: text.to_owned(),
                 next_offset: offset.max(stream.text.len() as u64),
                 total_bytes: stream.total_bytes,
                 file: stream.path.clone(),
-            };
+            });
         }
-        let (text, next_offset) = match self.of_file(state, stream, offset).await {
-            Ok(Content { content, next_offset }) => (content, next_offset),
-            Err(error) => (format!("(what follows cannot be read: {})", error.message), offset),
-        };
+        let Content { content: text, next_offset } = self.of_file(state, stream, offset).await?;
         let (total_bytes, file) = (stream.total_bytes, stream.path.clone());
-        DagStreamRead { text, next_offset, total_bytes, file }
+        Ok(DagStreamRead { text, next_offset, total_bytes, file })
     }
 
     async fn of_file(

@@ -92,10 +92,11 @@ impl RunRequest {
 
 impl RunBegun {
     /// First record of another run of the same text with the same parameters.
-    pub(crate) fn again(&self, id: RunId, session: SessionId) -> RunRecord {
+    pub(crate) fn again(&self, id: RunId, user: User, session: SessionId) -> RunRecord {
         let scratch = self.folder.strip_suffix(&format!("/{}", self.id)).unwrap_or(&self.folder);
         RunRecord::Begun(Box::new(Self {
             id,
+            user,
             session,
             folder: format!("{scratch}/{id}"),
             trigger: RunTrigger::Start,

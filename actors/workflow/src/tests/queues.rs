@@ -1,7 +1,7 @@
 //! Queues of DAGs: each way in passes them.
 
 use chrono::Utc;
-use hivekeep_kernel::RunId;
+use hivekeep_kernel::{RunId, User};
 use hivekeep_plan::progress::{RetryFrom, RunOutcome};
 use hivekeep_runtime::runs::{RunQueue, RunState as _, RunStatus};
 use hivekeep_testkit::eventually;
@@ -35,7 +35,11 @@ async fn every_way_in_waits_for_its_place_also_after_a_crash() {
     let again = RunId::new();
     stage
         .runs()
-        .begin_again(&state(&stage, second), again, hivekeep_kernel::SessionId::new())
+        .begin_again(
+            &state(&stage, second),
+            again,
+            (User::Uid(0), hivekeep_kernel::SessionId::new()),
+        )
         .await
         .expect("it waits");
     let timed = RunId::new();
