@@ -139,6 +139,9 @@ struct RunsArgs {
     /// Runs of this DAG alone.
     #[arg(long, conflicts_with = "run")]
     name: Option<String>,
+    /// Seconds to wait for the end of the run.
+    #[arg(long, value_name = "SECS", requires = "run", value_parser = clap::value_parser!(u64).range(..=3600))]
+    wait: Option<u64>,
     /// Most runs, or most steps of one.
     #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=200))]
     limit: u64,
@@ -327,7 +330,10 @@ fn source(context: &CliContext, file: &str) -> Result<Value, CommandFailure> {
 }
 
 fn runs(client: &mut Client, args: &RunsArgs) -> Result<(), CommandFailure> {
-    let input = json!({ "run_id": args.run, "name": args.name, "limit": args.limit });
+    let mut input = json!({ "run_id": args.run, "name": args.name, "limit": args.limit });
+    if let Some(secs) = args.wait {
+        input["wait_secs"] = secs.into();
+    }
     let answer = call(client, "dag_runs", input)?;
     if args.json {
         return Ok(output::json(&answer)?);

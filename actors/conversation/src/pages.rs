@@ -42,6 +42,7 @@ pages! {
     "docs/guides/approvals.md"
     "docs/guides/browser.md"
     "docs/guides/container-images.md"
+    "docs/guides/dags.md"
     "docs/guides/finding-tools.md"
     "docs/guides/forks-of-programs.md"
     "docs/guides/forks-of-thought.md"

@@ -38,7 +38,8 @@ const WORDS: [&str; 25] = [
 const SAID: [&str; 4] = ["path", "paths", "folder", "directory"];
 
 /// Parameters that look like paths and are tried by no call, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 25] = [
+const EXCEPTIONS: [(&str, &str, &str); 26] = [
+    ("dag_start", "file", "read as `path` of fs.read, for the caller"),
     ("fs.edit", "target_content", "a text that is replaced"),
     ("fs.watch", "place", "a name of a place"),
     ("fs.watch", "path", "of workspaces only; watched by the guest, with the rights of the user"),

@@ -166,7 +166,7 @@ fn nothing_is_lost(house: &House) {
     assert_eq!((&over["task_id"], &over["stdout"]), (&json!("over"), &json!("over\n")), "{got}");
 
     let quick = swarm(house, 0);
-    assert_eq!((&quick["state"], &quick["summary"]["succeeded"]), (&json!("completed"), &json!(1)));
+    assert_eq!((&quick["state"], &quick["summary"]["succeeded"]), (&json!("completed"), &json!(1)), "{quick}");
 }
 
 /// The jobs of `box`: one that was over, one that ran.
@@ -244,7 +244,9 @@ fn taken_over(commit: &str, has_records: bool) {
         let tree = ours.join(tree_of(&images.join("images/base.json")));
         std::os::unix::fs::symlink(tree, recorded).expect("linked");
     }
-    let config = if has_records { records::config() } else { String::new() };
+    let records = if has_records { records::config() } else { String::new() };
+    // The recorded swarms get older with each day.
+    let config = format!("[swarm]\nkept_days = 36500\n{records}");
     let mut house = House::closed_at(home, Kind::Sandbox, &images, &guest, &config);
     house.default_ids = true;
     house.start();
