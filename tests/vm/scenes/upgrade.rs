@@ -166,7 +166,11 @@ fn nothing_is_lost(house: &House) {
     assert_eq!((&over["task_id"], &over["stdout"]), (&json!("over"), &json!("over\n")), "{got}");
 
     let quick = swarm(house, 0);
-    assert_eq!((&quick["state"], &quick["summary"]["succeeded"]), (&json!("completed"), &json!(1)), "{quick}");
+    assert_eq!(
+        (&quick["state"], &quick["summary"]["succeeded"]),
+        (&json!("completed"), &json!(1)),
+        "{quick}"
+    );
 }
 
 /// The jobs of `box`: one that was over, one that ran.

@@ -73,11 +73,7 @@ impl RunSaga {
         most: usize,
         cancel: &CancellationToken,
     ) -> Result<(CommandOutcome, Option<String>), ToolError> {
-        let words: Vec<String> = step
-            .command
-            .iter()
-            .map(|word| at.rendered("command", word))
-            .collect::<Result<_, _>>()?;
+        let words = words(at, step)?;
         let workdir = step.workdir.as_ref().map(|folder| at.rendered("workdir", folder));
         let mut env = at.environment(step.env.as_ref())?;
         env.entry(INPUTS.to_owned()).or_insert_with(|| at.text.input.to_string());
@@ -198,6 +194,24 @@ fn timeout_secs(step: &ContainerStep) -> u64 {
     let limit = step.resources.as_ref().and_then(|it| it.timeout.as_ref());
     let limit = limit.and_then(TimeSpan::duration).map_or(LONGEST_SECS, |it| it.as_secs());
     limit.clamp(1, LONGEST_SECS)
+}
+
+/// Words of a container's command; what a shell reads of them is one word, in which values stay text.
+fn words(at: &StateVisit<'_>, step: &ContainerStep) -> Result<Vec<String>, ToolError> {
+    if step.shell.unwrap_or_default() {
+        return Ok(vec![at.command(&step.command.join(" "))?]);
+    }
+    let of_shell = match step.command.as_slice() {
+        [shell, option, ..] if option == "-c" && shell.ends_with("sh") => Some(2),
+        _ => None,
+    };
+    let words = step.command.iter().enumerate();
+    words
+        .map(|(place, word)| match Some(place) == of_shell {
+            true => at.command(word),
+            false => at.rendered("command", word),
+        })
+        .collect()
 }
 
 /// Line of a shell that runs a container's program, or its words as a line where it wants a shell.

@@ -27,7 +27,7 @@ impl RunSaga {
             let result = StateResult::Update { values };
             return Ok(StateOutput { status: StateStatus::Succeeded, error: None, result });
         }
-        let script = at.rendered("command", command)?;
+        let script = at.command(command)?;
         let folder = workdir.map(|folder| at.rendered("workdir", folder)).transpose()?;
         let request = CommandRequest {
             name: try_name(at.key),

@@ -70,6 +70,11 @@ impl<'v> StateVisit<'v> {
         self.scope().render(text).map_err(|why| unrendered(field, &why))
     }
 
+    /// Command of a shell, in which values stay text.
+    pub(super) fn command(&self, text: &str) -> Result<String, ToolError> {
+        self.scope().command(text).map_err(|why| unrendered("command", &why))
+    }
+
     pub(super) fn environment(&self, env: Option<&Labels>) -> Result<Labels, ToolError> {
         let rendered = |(name, text): (&String, &String)| {
             Ok((name.clone(), self.rendered(&format!("env.{name:.80}"), text)?))

@@ -181,6 +181,14 @@ impl MachineScope<'_> {
         TextTemplate::parse(text, TemplateHelpers::Values)?.render(&self.names)
     }
 
+    /// Renders a command, whose values stay text.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
+    pub fn command(&self, text: &str) -> Result<String, String> {
+        TextTemplate::parse(text, TemplateHelpers::Values)?.render_command(&self.names)
+    }
+
     /// Renders a template of an output's handler, which names the output too.
     ///
     /// # Errors
