@@ -328,24 +328,22 @@ impl TextTemplate {
     }
 
     /// Renders a command of a POSIX shell. Its values are variables that are set in front of it, so they stay text;
-    /// a template that is one tag alone is the command itself.
+    /// a template that is one tag alone, but for blanks around it, is the command itself.
     ///
     /// # Errors
-    /// As [`Self::render`].
+    /// As [`Self::render`], and for a value in or behind a here-document.
     pub fn render_command(&self, values: &[TemplateValue<'_>]) -> Result<String, String> {
         let mut rendering = Rendering::new(values, self.helpers);
-        rendering.command = self.tag_alone().is_none().then(CommandValues::default);
+        let is_blank = |it: &&TemplateElement| matches!(it, TemplateElement::RawString(text) if text.trim().is_empty());
+        let elements: Vec<_> = self.tree.elements.iter().filter(|it| !is_blank(it)).collect();
+        let is_tag = matches!(
+            elements[..],
+            [TemplateElement::Expression(_) | TemplateElement::HtmlExpression(_)]
+        );
+        rendering.command = (!is_tag).then(CommandValues::default);
         rendering.write(&self.tree).map_err(TemplateFault::told)?;
         let assigned = rendering.command.map(|command| command.assigned).unwrap_or_default();
         Ok(assigned + &rendering.text)
-    }
-
-    fn tag_alone(&self) -> Option<&HelperTemplate> {
-        use TemplateElement::{Expression, HtmlExpression};
-        match self.tree.elements.as_slice() {
-            [Expression(tag) | HtmlExpression(tag)] => Some(tag),
-            _ => None,
-        }
     }
 
     /// Value of a template that is one name alone, the rendered text of any other.
@@ -353,7 +351,8 @@ impl TextTemplate {
     /// # Errors
     /// As [`Self::render`].
     pub fn value(&self, values: &[TemplateValue<'_>]) -> Result<Value, String> {
-        if let Some(tag) = self.tag_alone()
+        use TemplateElement::{Expression, HtmlExpression};
+        if let [Expression(tag) | HtmlExpression(tag)] = self.tree.elements.as_slice()
             && let Ok(TemplatePart::Value(name)) = said(tag, self.helpers)
         {
             return Rendering::new(values, self.helpers).there(name).cloned();
@@ -409,7 +408,7 @@ impl<'v> Rendering<'v> {
                 }
             };
             let text = match &mut self.command {
-                Some(command) => Cow::Owned(command.variable(&value)),
+                Some(command) => Cow::Owned(command.variable(&value).map_err(at)?),
                 None => value,
             };
             self.push(text).map_err(at)?;

@@ -78,7 +78,7 @@ pub(crate) use records::{
     NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunWorkspace,
 };
 pub use records::{RunPlace, RunTrigger};
-pub(crate) use script::{NOT_STARTED, quoted};
+pub(crate) use script::{NOT_STARTED, is_shell, quoted};
 pub(crate) use state::{RunFold, RunStage, RunStep, RunWork};
 pub(crate) use work::try_name;
 

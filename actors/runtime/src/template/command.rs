@@ -3,63 +3,96 @@
 /// Prefix of the variables that hold the values.
 const VARIABLE: &str = "hivekeep_value_";
 
-/// Quotes that a place of a command stands in.
+/// Context of a place in a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Quotes {
+enum ShellContext {
     #[default]
-    None,
-    Single,
-    Double,
+    Plain,
+    SingleQuotes,
+    DoubleQuotes,
+    Comment,
 }
 
 /// Values that a command has named so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CommandValues {
-    quotes: Quotes,
-    /// Quotes around the parentheses that are open.
-    around: Vec<Quotes>,
+    context: ShellContext,
+    /// Contexts of the parentheses that are open.
+    around: Vec<ShellContext>,
+    /// Character before the next one.
+    before: char,
+    /// True behind the beginning of a here-document, whose quotes are its own.
+    has_document: bool,
     count: usize,
     /// Assignments in front of the command.
     pub(super) assigned: String,
 }
 
+impl Default for CommandValues {
+    fn default() -> Self {
+        let (around, assigned) = (Vec::new(), String::new());
+        let context = ShellContext::Plain;
+        Self { context, around, before: '\n', has_document: false, count: 0, assigned }
+    }
+}
+
 impl CommandValues {
     /// Follows the quotes of the command's own text.
     pub(super) fn read(&mut self, text: &str) {
-        let (mut chars, mut before) = (text.chars(), ' ');
+        use ShellContext::{Comment, DoubleQuotes, Plain, SingleQuotes};
+        let mut chars = text.chars();
         while let Some(char) = chars.next() {
-            self.quotes = match (self.quotes, char) {
-                (Quotes::None | Quotes::Double, '\\') => {
+            self.context = match (self.context, char) {
+                (Plain | DoubleQuotes, '\\') => {
                     chars.next();
-                    self.quotes
+                    self.context
                 }
-                (quotes @ (Quotes::None | Quotes::Double), '(')
-                    if quotes == Quotes::None || before == '$' =>
-                {
-                    self.around.push(quotes);
-                    Quotes::None
+                (around @ (Plain | DoubleQuotes), '(') if around == Plain || self.before == '$' => {
+                    self.around.push(around);
+                    Plain
                 }
-                (Quotes::None, ')') => self.around.pop().unwrap_or_default(),
-                (Quotes::None, '\'') => Quotes::Single,
-                (Quotes::None, '"') => Quotes::Double,
-                (Quotes::Single, '\'') | (Quotes::Double, '"') => Quotes::None,
-                (quotes, _) => quotes,
+                (Plain, ')') => self.around.pop().unwrap_or_default(),
+                (Plain, '#') if self.before.is_whitespace() => Comment,
+                (Plain, '<') => {
+                    self.has_document |= self.before != '<' && begins_document(chars.as_str());
+                    Plain
+                }
+                (Plain, '\'') => SingleQuotes,
+                (Plain, '"') => DoubleQuotes,
+                (SingleQuotes, '\'') | (DoubleQuotes, '"') | (Comment, '\n') => Plain,
+                (context, _) => context,
             };
-            before = char;
+            self.before = char;
         }
     }
 
-    /// Reference to a value as one word, or as a part of one. Where the quotes are others than they seem, as in a
-    /// here-document, the text is another, and no command.
-    pub(super) fn variable(&mut self, value: &str) -> String {
+    /// Reference to a value as one word, or as a part of one.
+    ///
+    /// # Errors
+    /// In words, in and behind a here-document.
+    pub(super) fn variable(&mut self, value: &str) -> Result<String, String> {
+        if self.has_document {
+            let why =
+                "a value stands in or behind a here-document: give it by `env`, and name that";
+            return Err(why.to_owned());
+        }
         self.count += 1;
+        self.before = '}';
         let name = format!("{VARIABLE}{}", self.count);
         let quoted = value.replace('\0', "").replace('\'', r"'\''");
         self.assigned += &format!("{name}='{quoted}'; ");
-        match self.quotes {
-            Quotes::None => format!("\"${{{name}}}\""),
-            Quotes::Single => format!("'\"${{{name}}}\"'"),
-            Quotes::Double => format!("${{{name}}}"),
-        }
+        Ok(match self.context {
+            ShellContext::Plain => format!("\"${{{name}}}\""),
+            ShellContext::SingleQuotes => format!("'\"${{{name}}}\"'"),
+            ShellContext::DoubleQuotes | ShellContext::Comment => format!("${{{name}}}"),
+        })
     }
+}
+
+/// True for what follows the first `<` of a here-document; a here-string and a shift of a number are none.
+fn begins_document(rest: &str) -> bool {
+    let word = rest.strip_prefix('<').map(|rest| rest.trim_start_matches(['-', ' ', '\t']));
+    word.is_some_and(|word| {
+        word.starts_with(|it: char| it.is_alphabetic() || "_'\"\\".contains(it))
+    })
 }

@@ -119,15 +119,18 @@ fn values_of_a_command_stay_text() {
         "printf %s \"$(printf %s \"{{x}}\")\"",
         "printf \\\"%s {{x}} | tail -c +2",
         "{{#if x}}printf %s \"a'\"{{x}} | tail -c +3{{/if}}",
-        "cat <<END | head -c -1\n{{{x}}}\nEND",
+        "# it's {{x}}, isn't it\nprintf %s {{x}}",
+        "true $((1 << 2)); printf %s {{x}}",
     ] {
-        let told = told(command).expect(command);
-        let told = told.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(&told);
-        assert_eq!(told, hostile, "{command}");
+        assert_eq!(told(command).as_deref(), Ok(hostile), "{command}");
+    }
+    for command in ["cat <<END\n{{x}}\nEND", "cat << 'END'\n{{x}}\nEND", "cat <<-E\nE\n: {{x}}"] {
+        let error = told(command).expect_err(command);
+        assert!(error.contains("here-document"), "{command}: {error}");
     }
     assert_eq!(told("printf %s '-{{upper x}}-'"), Ok(format!("-{}-", hostile.to_uppercase())));
     assert_eq!(
-        (told("{{echo}}"), told("true; eval {{echo}}")),
+        (told(" {{echo}}\n"), told("true; eval {{echo}}")),
         (Ok("a b\n".into()), Ok("a b\n".into()))
     );
     assert!(told("echo {{y}}").is_err());

@@ -20,7 +20,8 @@ use super::{
     visit::{StateVisit, not_run},
 };
 use crate::run::{
-    CommandRequest, LONGEST_SECS, MAKING, RunRecord, RunSaga, RunWorkspace, quoted, try_name,
+    CommandRequest, LONGEST_SECS, MAKING, RunRecord, RunSaga, RunWorkspace, is_shell, quoted,
+    try_name,
 };
 
 /// Variable with the input of the run as JSON, unless the manifest has one of the name.
@@ -201,10 +202,14 @@ fn words(at: &StateVisit<'_>, step: &ContainerStep) -> Result<Vec<String>, ToolE
     if step.shell.unwrap_or_default() {
         return Ok(vec![at.command(&step.command.join(" "))?]);
     }
+    let is_script =
+        |word: &String| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c');
     let of_shell = match step.command.as_slice() {
-        [shell, option, ..] if option == "-c" && shell.ends_with("sh") => Some(2),
+        [shell, options @ ..] if is_shell(shell) => options.iter().position(is_script),
         _ => None,
     };
+    // The word behind the option, which is counted from the shell.
+    let of_shell = of_shell.map(|option| option + 2);
     let words = step.command.iter().enumerate();
     words
         .map(|(place, word)| match Some(place) == of_shell {

@@ -8,8 +8,13 @@ use serde_json::Value;
 
 /// Exit status of a step whose folders or shell cannot be used.
 pub(crate) const NOT_STARTED: i32 = 125;
-/// Shells that stop at a line that fails when they are given `-e`.
+/// Shells with the notation of POSIX.
 const UNIX_SHELLS: [&str; 6] = ["sh", "bash", "zsh", "ksh", "ash", "dash"];
+
+/// Whether a program is a shell with the notation of POSIX, by its name.
+pub(crate) fn is_shell(program: &str) -> bool {
+    UNIX_SHELLS.contains(&program.rsplit('/').next().unwrap_or_default())
+}
 
 /// Shell of a step with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +61,7 @@ impl StepShell {
 
     /// Words before a line or a file: a Unix shell that the step does not name stops at what fails.
     fn words(&self) -> Vec<&str> {
-        let name = self.program.rsplit('/').next().unwrap_or_default();
-        let stops = !self.is_own && UNIX_SHELLS.contains(&name);
+        let stops = !self.is_own && is_shell(&self.program);
         let stops = stops && !self.args.iter().any(|word| word == "-e");
         let args = self.args.iter().map(String::as_str).filter(|word| *word != "-c");
         [self.program.as_str()].into_iter().chain(args).chain(stops.then_some("-e")).collect()
