@@ -112,15 +112,6 @@ fn script(asked: &Asked, before: usize) -> ExecutionResult {
 /// States, answers in their order, the end, the path, and a part of the blackboard.
 const SCENES: [(&str, &str, RunStatus, &str, &str); 22] = [
     (
-        r#"A: { kind: System, command: update_blackboard, env: { k: "$(echo x) \"'" }, transitions: [{ condition: always, target: B }] }
-    B: { kind: System, command: 'echo "{{k}}"', transitions: [{ condition: always, target: C }] }
-    C: { kind: ContainerRun, name: c, image: i, command: [bash, -ec, 'echo {{k}}'], transitions: [] }"#,
-        "",
-        Completed,
-        "A B C",
-        r#"{ "B": { "output": { "stdout": "$(echo x) \"'\n" } }, "C": { "output": { "stdout": "$(echo x) \"'\n" } } }"#,
-    ),
-    (
         "A: { kind: Agent, agent: writer, input: 'write {{input.n}}', judges: [{ agent_id: j }], transitions: [{ condition: score_below, threshold: 0.5, target: A, feedback: 'better than {{A.score}}' }, { condition: score_above, threshold: 0.5, target: B }] }\n    B: { kind: System, command: 'echo {{A.output}} {{A.score}}', transitions: [] }",
         "",
         Completed,
@@ -266,6 +257,15 @@ const SCENES: [(&str, &str, RunStatus, &str, &str); 22] = [
         Completed,
         "A B",
         r#"{ "A": { "error": "there is no workflow `missing`" } }"#,
+    ),
+    (
+        r#"A: { kind: System, command: update_blackboard, env: { k: "$(echo x) \"'" }, transitions: [{ condition: always, target: B }] }
+    B: { kind: System, command: 'echo "{{k}}"', transitions: [{ condition: always, target: C }] }
+    C: { kind: ContainerRun, name: c, image: i, command: [bash, -ec, 'echo {{k}}'], transitions: [] }"#,
+        "",
+        Completed,
+        "A B C",
+        r#"{ "B": { "output": { "stdout": "$(echo x) \"'\n" } }, "C": { "output": { "stdout": "$(echo x) \"'\n" } } }"#,
     ),
 ];
 
