@@ -16,7 +16,7 @@ use crate::{house::House, leaks};
 
 /// What the daemon may hold at most while it is attacked. Unread answers alone took gigabytes before
 /// they were bounded.
-const MOST_MEMORY_KIB: u64 = 256 << 10;
+const MOST_MEMORY_KIB: u64 = 160 << 10;
 /// How soon another session is served, at its best.
 const SOON: Duration = Duration::from_secs(1);
 const LOOKS: usize = 12;
