@@ -42,7 +42,7 @@ use hivekeep_ports::RunFeeds;
 use hivekeep_runtime::{
     Child, Daemon, Family, Mounted,
     log::Sourced as _,
-    runs::{RunCaller, RunEvents, RunOptions, Runs},
+    runs::{RunCaller, RunEvents, Runs},
     saga::SagaView,
 };
 
@@ -111,12 +111,9 @@ impl DagRuns {
     ///
     /// # Errors
     /// `state_unreadable`; `internal` where a family that runs need is not there.
-    pub async fn open(
-        daemon: &Daemon,
-        options: RunOptions,
-    ) -> Result<(Self, [Child; 2]), ToolError> {
-        let shared = Arc::new(RunShared::of(daemon)?);
-        let (runs, child) = Runs::open(daemon, "runs", options, shared.clone()).await?;
+    pub async fn open(daemon: &Daemon, options: &Options) -> Result<(Self, [Child; 2]), ToolError> {
+        let shared = Arc::new(RunShared::of(daemon, options.keep_workspace_secs)?);
+        let (runs, child) = Runs::open(daemon, "runs", options.runs(), shared.clone()).await?;
         let _the_first = shared.runs.set(runs.downgrade());
         let desk = daemon.address("questions", RestartPolicy::ESSENTIAL);
         let desk = Child::new::<DeskActor>(desk, shared.clone());

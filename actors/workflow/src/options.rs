@@ -26,6 +26,10 @@ pub struct Options {
     pub kept: usize,
     /// Days that a run is kept after its end.
     pub kept_days: u32,
+    /// Seconds that the workspace of a run that did not succeed is kept for a retry, stopped, before it is destroyed; 0:
+    /// not at all. That of a run that succeeded is destroyed at its end.
+    #[schemars(range(max = 31_622_400))]
+    pub keep_workspace_secs: u64,
     /// Places of `[session.places]` whose DAGs begin by themselves: YAML files of the folder `dags` there that have a
     /// `schedule`. A run is its file's owner's, with all rights of that user of this host, so nobody else may be able to
     /// write the file.
@@ -53,6 +57,7 @@ impl Default for Options {
             max_running: 32,
             kept: 1_000,
             kept_days: 30,
+            keep_workspace_secs: 3_600,
             folders,
             queues,
         }

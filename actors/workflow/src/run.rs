@@ -100,6 +100,8 @@ pub(crate) struct RunShared {
     pub(crate) desk: QuestionDesk,
     pub(crate) states: KeptStates,
     pub(crate) filters: JqProcesses,
+    /// Seconds that the own workspace of a run that did not succeed is kept.
+    pub(crate) keep_workspace_secs: u64,
     /// All runs, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<RunSaga>>,
 }
@@ -109,7 +111,7 @@ impl RunShared {
     ///
     /// # Errors
     /// `internal` where a family that is needed is not there.
-    pub(crate) fn of(daemon: &Daemon) -> Result<Self, ToolError> {
+    pub(crate) fn of(daemon: &Daemon, keep_workspace_secs: u64) -> Result<Self, ToolError> {
         Ok(Self {
             children: daemon.ports.need::<dyn ChildSessions>()?,
             places: daemon.ports.need::<dyn Places>()?,
@@ -119,6 +121,7 @@ impl RunShared {
             desk: QuestionDesk::new(daemon.ports.find::<dyn StandingQuestions>()),
             states: KeptStates::new(daemon.journal.clone()),
             filters: JqProcesses::default(),
+            keep_workspace_secs,
             runs: OnceLock::new(),
             daemon: daemon.clone(),
         })
@@ -209,12 +212,19 @@ impl RunSaga {
         self.inform(&state).await;
         let mut error = None;
         if let Some(session) = state.session {
-            let ending = self.shared.children.end(session);
+            let ending = async {
+                let retired = self.retire(&state, session).await;
+                self.shared.children.end(session).await.and(retired)
+            };
             error = match tokio::time::timeout(CLOSING, ending).await {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(Box::new(error)),
                 Err(_) => Some(Box::new(ToolError::deadline(Layer::Session, CLOSING.as_secs()))),
             };
+        }
+        if error.is_some() && self.shared.daemon.closing.is_cancelled() {
+            // The next daemon does it.
+            std::future::pending::<()>().await;
         }
         self.handle.record(RunRecord::Closed { at: Utc::now(), error }).await
     }

@@ -42,7 +42,7 @@ impl WorkflowService {
         workflows::ship(&mut workflows)?;
         let workflows = Arc::new(workflows);
         daemon.ports.offer::<dyn Workflows>(workflows.clone());
-        let (runs, [child, desk]) = DagRuns::open(daemon, options.runs()).await?;
+        let (runs, [child, desk]) = DagRuns::open(daemon, options).await?;
         let folders = Arc::new(DagFolders::new(daemon, &options.folders, runs.clone())?);
         let (schedules, times) = Schedules::open(daemon, "dag-schedules", folders.clone()).await?;
         let service = Self {

@@ -49,7 +49,7 @@ impl Family for RunsFamily {
     type Options = Options;
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        let (runs, [child, desk]) = DagRuns::open(daemon, options.runs()).await?;
+        let (runs, [child, desk]) = DagRuns::open(daemon, &options).await?;
         let folders = Arc::new(DagFolders::new(daemon, &options.folders, runs.clone())?);
         let (schedules, times) = Schedules::open(daemon, "dag-schedules", folders.clone()).await?;
         folders.look(&schedules).await;
@@ -67,6 +67,8 @@ struct Stage {
     guest: FakeGuest,
     agents: FakeAgents,
     people: FakePeople,
+    /// Place of runs that are begun.
+    place: RunPlace,
 }
 
 impl Stage {
@@ -104,7 +106,8 @@ impl Stage {
                 offer(ports);
             }),
         };
-        Self { rig: Rig::new(options, services).await, guest, agents, people }
+        let place = RunPlace::Folder("here".to_owned());
+        Self { rig: Rig::new(options, services).await, guest, agents, people, place }
     }
 
     fn runs(&self) -> Arc<DagRuns> {
@@ -131,7 +134,7 @@ impl Stage {
             documents: file.documents,
             name: "dag".to_owned(),
             given,
-            place: RunPlace::Folder("here".to_owned()),
+            place: self.place.clone(),
             scratch: self.guest.scratch(),
             trigger: RunTrigger::Start,
             queue,
@@ -145,6 +148,17 @@ impl Stage {
         let view = ended.unwrap_or_else(|_| panic!("{:#?}", runs.get(ALL, &id).map(|it| it.state)));
         assert!(view.as_ref().is_ok_and(|view| view.given_up.is_none()), "it is given up");
         view.expect("it is there").state
+    }
+
+    /// Waits until the session of a run is closed, too.
+    async fn closed(&self, id: RunId) {
+        let (DagRuns(runs, _), id) = (&*self.runs(), id.to_string());
+        let closed = async {
+            while runs.get(ALL, &id).is_ok_and(|it| !it.state.due().is_empty()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, closed).await.expect("it is closed");
     }
 
     async fn ran(&self, text: &str, given: Value) -> RunFold {

@@ -115,11 +115,11 @@ impl RunSaga {
         let workspace = self.workspace(of.state, cancel).await?;
         let folder = self.folder(of)?.unwrap_or_else(|| work_folder(of.state));
         let secs = of.node.step.timeout_sec.filter(|secs| *secs > 0);
-        let place = of.state.begun.place.name();
+        let place = of.state.place();
         let program = OrderedProgram {
             program: program.clone(),
             model: model.clone(),
-            place: place.to_owned(),
+            place: place.into_owned(),
             workspace: workspace.workspace,
             root: workspace.root,
             folder,

@@ -61,8 +61,8 @@ impl RunSaga {
         cancel: &CancellationToken,
     ) -> Result<RanTask, ToolError> {
         let workspace = self.workspace(state, cancel).await?;
-        let place = state.begun.place.name();
-        self.command_in(state, (place, workspace), request, cancel).await
+        let place = state.place();
+        self.command_in(state, (&place, workspace), request, cancel).await
     }
 
     /// Runs a command as [`Self::command`] does, in the workspace of another place.

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, fault_point};
-use hivekeep_ports::{ALL_TOOLS, ChildSession};
-use hivekeep_runtime::log::LogError;
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, codes, fault_point};
+use hivekeep_plan::progress::RunOutcome;
+use hivekeep_ports::{ALL_TOOLS, ChildSession, own_workspace_name};
+use hivekeep_runtime::{OnBehalfOf, log::LogError};
+use serde::de::IgnoredAny;
+use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace, action,
+    CLOSING, RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace, action,
     records::{RunBegun, RunText},
 };
 
@@ -47,7 +50,9 @@ impl RunSaga {
         loop {
             match self.shared.children.open(child.clone()).await {
                 Ok(session) => {
-                    return self.handle.record(RunRecord::Opened { session, at: Utc::now() }).await;
+                    let inherits = self.inherits(&state, session).await;
+                    let opened = RunRecord::Opened { session, inherits, at: Utc::now() };
+                    return self.handle.record(opened).await;
                 }
                 Err(error) if error.retryable && Instant::now() < until => {
                     tokio::time::sleep(PAUSE).await;
@@ -55,6 +60,74 @@ impl RunSaga {
                 Err(error) => return self.break_off(error).await,
             }
         }
+    }
+
+    /// Gives a session the own workspace of the attempt before, if that is still there. May be done again.
+    async fn inherits(&self, state: &RunFold, session: SessionId) -> bool {
+        let Some(workspace) = &state.inherited else { return false };
+        let (id, caller) = (state.begun.id, OnBehalfOf::own(session, CLOSING));
+        let named = json!({ "workspace_id": workspace.workspace });
+        let endless = json!({ "workspace_id": workspace.workspace, "lifetime_secs": null });
+        let tools = &self.shared.tools;
+        let taken = async {
+            let _: IgnoredAny =
+                tools.call_idempotent(id, &caller, "workspace_adopt", named).await?;
+            tools.call_idempotent(id, &caller, "workspace_lifetime", endless).await
+        };
+        let taken: Result<IgnoredAny, ToolError> = taken.await;
+        if let Err(error) = &taken {
+            tracing::info!(run = %id, %error, "the workspace of the attempt before is not taken over");
+        }
+        taken.is_ok()
+    }
+
+    /// Has the workspaces of the run's session end: at once, or, of a run that did not succeed, the one that a retry
+    /// goes on in after a time, stopped until then.
+    ///
+    /// # Errors
+    /// Those of the tools.
+    pub(super) async fn retire(
+        &self,
+        state: &RunFold,
+        session: SessionId,
+    ) -> Result<(), ToolError> {
+        let (id, caller) = (state.begun.id, OnBehalfOf::own(session, CLOSING));
+        let (tools, own) = (&self.shared.tools, own_workspace_name(session));
+        let placed = state.workspace.as_ref().map(|it| it.workspace);
+        let is_own = state.begun.place == RunPlace::Own;
+        let keep_secs = match state.outcome() {
+            // A workflow is not retried.
+            Some(RunOutcome::Failed | RunOutcome::Aborted | RunOutcome::Rejected)
+                if state.machine.is_none() =>
+            {
+                self.shared.keep_workspace_secs
+            }
+            _ => 0,
+        };
+        for row in tools.workspaces(id, &caller).await? {
+            let workspace = row.workspace_id;
+            let is_placed = is_own && placed == Some(workspace);
+            if !row.owned || !(is_placed || row.name.starts_with(&own)) {
+                continue;
+            }
+            if !is_placed || keep_secs == 0 {
+                tools.remove(id, &caller, &workspace.to_string()).await?;
+                continue;
+            }
+            let end = json!({
+                "workspace_id": workspace, "lifetime_secs": keep_secs, "at_end": "destroy",
+            });
+            let _: IgnoredAny =
+                tools.call_idempotent(id, &caller, "workspace_lifetime", end).await?;
+            let stop = json!({ "workspace_id": workspace });
+            let stopped: Result<IgnoredAny, _> =
+                tools.call_idempotent(id, &caller, "workspace_stop", stop).await;
+            stopped.map(drop).or_else(|error| match error.is(codes::WORKSPACE_STATE) {
+                true => Ok(()),
+                false => Err(error),
+            })?;
+        }
+        Ok(())
     }
 
     /// Workspace of the run's commands, which runs then.
@@ -67,8 +140,7 @@ impl RunSaga {
         cancel: &CancellationToken,
     ) -> Result<RunWorkspace, ToolError> {
         let made = self.workspace.get_or_try_init(async || {
-            let place = state.begun.place.name();
-            let found = self.ready(state, place, cancel).await?;
+            let found = self.ready(state, &state.place(), cancel).await?;
             if state.workspace.as_deref() != Some(&found) {
                 let placed = RunRecord::Placed { workspace: found.clone(), at: Utc::now() };
                 self.handle.record(placed).await?;
@@ -85,7 +157,7 @@ impl RunSaga {
         place: &str,
         cancel: &CancellationToken,
     ) -> Result<RunWorkspace, ToolError> {
-        let session = match place == state.begun.place.name() {
+        let session = match place == state.place() {
             true => Self::place_session(state)?,
             false => Self::session(state)?,
         };

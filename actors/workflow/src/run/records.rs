@@ -231,7 +231,13 @@ pub(crate) enum RunRecord {
     /// The run begins.
     Begun(Box<RunBegun>),
     /// Its session is open.
-    Opened { session: SessionId, at: DateTime<Utc> },
+    Opened {
+        session: SessionId,
+        /// True if the workspace of the attempt before is this session's now.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        inherits: bool,
+        at: DateTime<Utc>,
+    },
     /// Its parameters and its environment are resolved: once, whatever started it.
     Resolved {
         #[serde(flatten)]

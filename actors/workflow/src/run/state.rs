@@ -1,6 +1,7 @@
 //! State of a run, as its records add up to it.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -23,7 +24,8 @@ use super::{
     answers::{GivenAnswer, PersonAnswer, PushBack},
     events,
     records::{
-        NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunTrigger, RunWorkspace,
+        NodeLeft, RunBegun, RunChild, RunPlace, RunRecord, RunResolved, RunText, RunTrigger,
+        RunWorkspace,
     },
 };
 use crate::{codes, machine::MachineState};
@@ -47,6 +49,8 @@ pub(crate) struct RunFold {
     pub(crate) begun: Arc<RunBegun>,
     pub(crate) session: Option<SessionId>,
     pub(crate) workspace: Option<Arc<RunWorkspace>>,
+    /// Own workspace of an attempt before, in which a retry goes on.
+    pub(crate) inherited: Option<Arc<RunWorkspace>>,
     pub(crate) stage: RunStage,
     /// Values and errors of nodes that have ended, by their place.
     pub(crate) left: BTreeMap<NodeIndex, Arc<NodeLeft>>,
@@ -94,6 +98,14 @@ impl RunFold {
             RunStage::Unresolved(false) => vec![RunStep::Resolve],
             RunStage::Works(work) if work.progress.is_over() => vec![RunStep::Close],
             RunStage::Works(work) => work.progress.due().into_iter().map(RunStep::Due).collect(),
+        }
+    }
+
+    /// Name of the place of its commands.
+    pub(crate) fn place(&self) -> Cow<'_, str> {
+        match &self.inherited {
+            Some(workspace) => Cow::Owned(workspace.workspace.to_string()),
+            None => Cow::Borrowed(self.begun.place.name()),
         }
     }
 
@@ -200,7 +212,9 @@ impl RunFold {
 
     /// Begins another attempt: a session of its own, as the one before is closed.
     fn reopen(&mut self) {
-        (self.session, self.workspace, self.closed) = (None, None, false);
+        let workspace = self.workspace.take().filter(|_| self.begun.place == RunPlace::Own);
+        self.inherited = workspace.or(self.inherited.take());
+        (self.session, self.closed) = (None, false);
         self.attempt += 1;
         (self.push_backs, self.pushed_back) = Default::default();
         let RunStage::Works(work) = &self.stage else { return };
@@ -242,6 +256,7 @@ impl Sourced for RunFold {
             begun: Arc::from(begun),
             session: None,
             workspace: None,
+            inherited: None,
             stage: RunStage::Unresolved(false),
             left: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -256,8 +271,9 @@ impl Sourced for RunFold {
     fn apply(&mut self, record: RunRecord) -> Result<(), RunRecord> {
         let at = record.at();
         match record {
-            RunRecord::Opened { session, .. } if self.session.is_none() => {
+            RunRecord::Opened { session, inherits, .. } if self.session.is_none() => {
                 self.session = Some(session);
+                self.inherited = self.inherited.take().filter(|_| inherits);
             }
             RunRecord::Resolved { resolved, at } if self.stage == RunStage::Unresolved(false) => {
                 let RunResolved { beginning, plan } = *resolved;

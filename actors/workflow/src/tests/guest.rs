@@ -38,6 +38,8 @@ struct World {
     sessions: Mutex<BTreeMap<String, SessionId>>,
     /// Tools that were called, with their inputs.
     called: Mutex<Vec<(String, Value)>>,
+    /// Tools that were called of the workspace, which is there until it is destroyed.
+    of_workspace: Mutex<Vec<&'static str>>,
     /// Calls of `toy.hold` wait until this fires.
     released: CancellationToken,
 }
@@ -55,6 +57,7 @@ impl Default for FakeGuest {
             hints: watch::channel(0).0,
             sessions: Mutex::default(),
             called: Mutex::default(),
+            of_workspace: Mutex::default(),
             released: CancellationToken::new(),
         }))
     }
@@ -78,6 +81,30 @@ impl FakeGuest {
     /// Tools that were called, with their inputs.
     pub(super) fn called(&self) -> Vec<(String, Value)> {
         lock(&self.0.called).clone()
+    }
+
+    /// Tools that were called of the workspace, by their names behind `workspace_`.
+    pub(super) fn of_workspace(&self) -> Vec<&'static str> {
+        lock(&self.0.of_workspace).clone()
+    }
+
+    /// Answers a tool of workspaces, where it is for the one.
+    fn on_workspace(&self, tool: &'static str, args: &Value) -> Option<Result<Value, ToolError>> {
+        let (mut calls, name) = (lock(&self.0.of_workspace), tool.strip_prefix("workspace_")?);
+        let is_there = calls.last() != Some(&"destroy");
+        let row = json!({ "workspace_id": self.0.workspace, "name": "here", "owned": true });
+        if name == "list" {
+            return Some(Ok(
+                json!({ "workspaces": if is_there { vec![row] } else { Vec::new() } }),
+            ));
+        }
+        (args["workspace_id"] == json!(self.0.workspace)).then(|| {
+            calls.push(name);
+            match is_there {
+                true => Ok(json!({})),
+                false => Err(ToolError::invalid("it is gone")),
+            }
+        })
     }
 
     /// Lets calls that wait go on.
@@ -257,6 +284,9 @@ impl Tools for FakeGuest {
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
+        if let Some(answer) = self.on_workspace(tool, &args) {
+            return answer;
+        }
         if ["workspace_create", "workspace_destroy", "aegis.volume.create"].contains(&tool) {
             lock(&self.0.called).push((tool.to_owned(), args));
             return Ok(json!({}));

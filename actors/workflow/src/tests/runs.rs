@@ -8,7 +8,7 @@ use hivekeep_plan::progress::RunOutcome::{self, Aborted, Failed, PartlySucceeded
 use serde_json::{Value, json};
 
 use super::{ALL, Stage};
-use crate::run::RunFold;
+use crate::run::{RunFold, RunPlace};
 
 /// Number of records that are on the disk.
 async fn records(stage: &Stage, id: RunId) -> usize {
@@ -159,7 +159,8 @@ async fn a_daemon_that_dies_at_any_record_goes_on_from_it() {
 
 #[tokio::test]
 async fn a_retry_does_again_what_failed_and_all_behind_it() {
-    let stage = Stage::new().await;
+    let mut stage = Stage::new().await;
+    stage.place = RunPlace::Own;
     let text = "type: chain\nworking_dir: .\nparams: [{ name: n, eval: date +%N }]\nsteps:\n\
         - { id: a, run: \"echo a >> done; echo x=1 >> $DAGU_OUTPUT_FILE\", outputs: [{ name: x }] }\n\
         - { id: b, run: \"echo 'b${steps.a.outputs.x}' >> done; test -f mended\" }\n\
@@ -167,6 +168,8 @@ async fn a_retry_does_again_what_failed_and_all_behind_it() {
     let run = stage.ran(text, Value::Null).await;
     let id = run.begun.id;
     assert_eq!(run.outcome(), Some(Failed));
+    stage.closed(id).await;
+    assert_eq!(stage.guest.of_workspace(), ["lifetime", "stop"], "it is kept for a retry");
     std::fs::write(stage.guest.folder().join("mended"), "").expect("written");
     stage.runs().retry(ALL, id, RetryFrom::Failed).await.expect("it goes on");
     let again = stage.over(id).await;
@@ -174,6 +177,9 @@ async fn a_retry_does_again_what_failed_and_all_behind_it() {
     let of = |run: &RunFold| run.work().map(|work| work.beginning.clone());
     assert_eq!(of(&again), of(&run), "what was resolved stays");
     assert_eq!(stage.file("done").as_deref(), Some("a\nb1\nb1\nc\n"));
+    stage.closed(id).await;
+    let of_retry = ["adopt", "lifetime", "destroy"];
+    assert_eq!(stage.guest.of_workspace()[2..], of_retry, "the retry goes on in it");
     let nothing = stage.runs().retry(ALL, id, RetryFrom::Failed).await.expect_err("all is well");
     assert_eq!(nothing.code, "dag_invalid");
     stage.runs().retry(ALL, id, RetryFrom::Beginning).await.expect("it goes on");
