@@ -77,6 +77,28 @@ pub fn a_run_goes_on_after_kill_9_and_is_retried_where_it_failed(house: &mut Hou
     assert_eq!(run_of(house, &id, 60)["status"], "aborted");
     assert_eq!(house.exec("w", "grep -xc sleep /proc/[0-9]*/comm | grep -c ':1' || true"), "0\n");
 
+    own_workspaces(house);
+
     let refused = house.refused("dag_start", json!({ "yaml": "steps: [{ runn: x }]" }));
     assert_eq!(refused.code, "dag_invalid");
+}
+
+/// The workspace of a run's own is kept for a retry alone, and gone with the run that succeeded.
+fn own_workspaces(house: &House) {
+    let yaml = "type: chain\nworking_dir: .\nsteps: [{ run: echo a > kept }, \
+                { id: b, run: \"test -e seen || { touch seen; exit 3; }; cat kept\" }]";
+    let id = house.call("dag_start", json!({ "yaml": yaml }))["run_id"].clone();
+    assert_eq!(run_of(house, &id, 60)["status"], "failed");
+    let own = |house: &House| {
+        let rows = house.list();
+        let own = rows
+            .iter()
+            .filter(|row| row["name"].as_str().is_some_and(|it| it.starts_with("session-")));
+        own.map(|row| row["state"].clone()).collect::<Vec<_>>()
+    };
+    until(house, "it is stopped", |house| own(house) == ["stopped"]);
+    house.call("dag_control", json!({ "run_id": id, "action": "retry_failed" }));
+    let run = run_of(house, &id, 60);
+    assert_eq!(states(&run), ["succeeded"; 2], "{run:#}");
+    until(house, "it is gone", |house| own(house).is_empty());
 }

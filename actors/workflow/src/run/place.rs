@@ -120,12 +120,8 @@ impl RunSaga {
             let _: IgnoredAny =
                 tools.call_idempotent(id, &caller, "workspace_lifetime", end).await?;
             let stop = json!({ "workspace_id": workspace });
-            let stopped: Result<IgnoredAny, _> =
-                tools.call_idempotent(id, &caller, "workspace_stop", stop).await;
-            stopped.map(drop).or_else(|error| match error.is(codes::WORKSPACE_STATE) {
-                true => Ok(()),
-                false => Err(error),
-            })?;
+            let stopped = tools.call_idempotent(id, &caller, "workspace_stop", stop).await;
+            stopped.or_else(unless_so)?;
         }
         Ok(())
     }
@@ -161,6 +157,12 @@ impl RunSaga {
             true => Self::place_session(state)?,
             false => Self::session(state)?,
         };
+        if let Some(workspace) = state.inherited.as_ref().filter(|_| place == state.place()) {
+            let (id, caller) = (state.begun.id, OnBehalfOf::own(session, CLOSING));
+            let start = json!({ "workspace_id": workspace.workspace });
+            let started = self.shared.tools.call(id, &caller, "workspace_start", start).await;
+            started.or_else(unless_so)?;
+        }
         let (began, until) = (Instant::now(), Instant::now() + PATIENCE);
         // A workspace that was there when the run took it is not known yet, or is gone.
         let was_there =
@@ -203,5 +205,13 @@ fn session_name(begun: &RunBegun, attempt: u32) -> String {
     match attempt {
         0 => begun.id.to_string(),
         more => format!("{}-{more}", begun.id),
+    }
+}
+
+/// Passes over that a workspace is in the state that is wanted, or on its way.
+fn unless_so(error: ToolError) -> Result<IgnoredAny, ToolError> {
+    match error.is(codes::WORKSPACE_STATE) {
+        true => Ok(IgnoredAny),
+        false => Err(error),
     }
 }

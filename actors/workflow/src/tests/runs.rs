@@ -178,7 +178,7 @@ async fn a_retry_does_again_what_failed_and_all_behind_it() {
     assert_eq!(of(&again), of(&run), "what was resolved stays");
     assert_eq!(stage.file("done").as_deref(), Some("a\nb1\nb1\nc\n"));
     stage.closed(id).await;
-    let of_retry = ["adopt", "lifetime", "destroy"];
+    let of_retry = ["adopt", "lifetime", "start", "destroy"];
     assert_eq!(stage.guest.of_workspace()[2..], of_retry, "the retry goes on in it");
     let nothing = stage.runs().retry(ALL, id, RetryFrom::Failed).await.expect_err("all is well");
     assert_eq!(nothing.code, "dag_invalid");
