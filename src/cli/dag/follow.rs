@@ -62,13 +62,17 @@ pub(super) fn follow(client: &mut Client, id: &str, json: bool) -> Result<(), Co
             output::json(&run)?;
         } else {
             let error = word(&run["error"]);
-            let why =
-                if error.is_empty() { String::new() } else { format!(": {}", plain::line(&error)) };
+            let why = match run["stopped_by"].as_str() {
+                Some("conditions") => ": its preconditions do not hold".to_owned(),
+                Some("timeout") => ": its time was over".to_owned(),
+                _ if error.is_empty() => String::new(),
+                _ => format!(": {}", plain::line(&error)),
+            };
             let shown = painted(paint, &state);
             output::painted(&format!("{shown} in {}{why}\n", lasted(&run)))?;
         }
-        return match state.as_str() {
-            "succeeded" | "partly_succeeded" => Ok(()),
+        return match (state.as_str(), run["stopped_by"].as_str()) {
+            ("succeeded" | "partly_succeeded", _) | ("aborted", Some("conditions")) => Ok(()),
             _ => Err(CommandFailure::Reported),
         };
     }

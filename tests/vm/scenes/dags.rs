@@ -79,6 +79,11 @@ pub fn a_run_goes_on_after_kill_9_and_is_retried_where_it_failed(house: &mut Hou
 
     own_workspaces(house);
 
+    let nothing = "preconditions: [{ condition: a, expected: b }]\nsteps: [{ run: x }]";
+    let id = house.call("dag_start", json!({ "yaml": nothing }))["run_id"].clone();
+    let run = run_of(house, &id, 60);
+    assert_eq!((&run["status"], &run["stopped_by"]), (&json!("aborted"), &json!("conditions")));
+
     let refused = house.refused("dag_start", json!({ "yaml": "steps: [{ runn: x }]" }));
     assert_eq!(refused.code, "dag_invalid");
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, RunId, ToolError};
 use hivekeep_plan::{
     plan::{NodeIndex, NodeOrder, NodeRole},
-    progress::{NodeOutcome, NodePhase, ProgressRecord, RunOutcome},
+    progress::{NodeOutcome, NodePhase, ProgressRecord, RunOutcome, RunStop},
 };
 use hivekeep_runtime::{
     runs::{RunState as _, RunStatus},
@@ -122,6 +122,11 @@ fn shown(view: &View, records: &[RunRecord], offset: usize, limit: usize) -> Dag
         parent_run_id: parent,
         outputs: outputs.filter(|it| it.as_object().is_none_or(|it| !it.is_empty())),
         error: error(view),
+        stopped_by: work.and_then(|work| work.progress.stopped()).map(|stop| match stop {
+            RunStop::Asked => "request",
+            RunStop::Timeout => "timeout",
+            RunStop::Conditions => "conditions",
+        }),
         steps: steps.collect(),
         total_steps: nodes,
         next_step: match (row.status, row.waiting.is_empty()) {

@@ -170,6 +170,9 @@ pub(super) struct DagRunShown {
     /// Reason why it could not begin, or stands still.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
+    /// Cause of a stop: `request`, `timeout`, or `conditions` that did not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stopped_by: Option<&'static str>,
     /// Steps in the order of the text, handlers behind them.
     pub(super) steps: Vec<DagStepShown>,
     /// Number of steps in all.
