@@ -31,6 +31,14 @@ KINDS = {
 PATIENCE = 120
 # Takes as long as a daemon needs to be killed and started, and says so by a file.
 COMMAND = "echo once >> made.txt; sleep 6; cat made.txt"
+# A step of a DAG, whose program tells the next one what it has written.
+OUTPUT = 'echo "said=$(cat made.txt)" >> "$DAGU_OUTPUT_FILE"'
+STEPS = """type: chain
+working_dir: .
+steps:
+- { id: ask, action: harness.run, with: { provider: PROGRAM, model: MODEL, prompt: Write made.txt. }, outputs: [{ name: said }] }
+- { id: tell, run: "cat made.txt; echo 'it said ${steps.ask.outputs.said}'" }
+"""
 OURS = {"path": "ours.txt", "content": "by a tool"}
 
 # Programs that speak the Agent Client Protocol ask a person.
@@ -212,14 +220,35 @@ def drive(daemon, provider, program, image):
     about("remove")
 
 
-def main(drive):
+def drive_step(daemon, provider, program):
+    """A program as a step of a DAG, in the workspace of the run; the daemon is killed twice."""
+    began = time.monotonic()
+    provider.begin([(SHELLS, lambda tool: shell(tool, f"{COMMAND}; {OUTPUT}"))], {0: ["within"]})
+    steps = STEPS.replace("PROGRAM", program).replace("MODEL", f"{program}/{KINDS[program][2]}")
+    id_ = daemon.call("dag_start", yaml=steps)["run_id"]
+    until("the step's program asks", lambda: provider.held.acquire(timeout=1))
+    daemon.kill()
+    until("the program has an answer", lambda: any(provider.main))
+    daemon.kill()
+    run = daemon.call("dag_runs", run_id=id_, wait_secs=PATIENCE)["run"]
+    expect(run["status"] == "succeeded" and not provider.trouble, (run, provider.trouble))
+    said = daemon.call("dag_logs", run_id=id_, step="tell")["stdout"]["text"]
+    expect(said == "once\nit said once\n", said)
+    expect(set(provider.whole.values()) == {1}, f"asked twice: {list(provider.whole.values())}")
+    print(f"{program} as a step: once, with 2 daemons killed; {time.monotonic() - began:.0f} s", flush=True)
+
+
+def main(drive, drive_step=None):
     hivekeep, image, *programs = sys.argv[1:]
+    os.environ |= {"HIVEKEEP_SESSION__WORKSPACE__IMAGE": image, "HIVEKEEP_SESSION__WORKSPACE__ISOLATION": "sandbox"}
     provider = Provider()
     daemon, failed = Daemon(hivekeep, provider), []
     try:
         for program in programs:
             try:
                 drive(daemon, provider, program, image)
+                if drive_step and program == "codex":
+                    drive_step(daemon, provider, program)
             except AssertionError as error:
                 failed.append(program)
                 print(f"FAILED: {program}: {error}", flush=True)
@@ -232,4 +261,4 @@ def main(drive):
 
 
 if __name__ == "__main__":
-    main(drive)
+    main(drive, drive_step)
