@@ -13,6 +13,9 @@ mod browser;
 mod calls;
 mod client;
 mod create;
+mod dag_files;
+mod dag_waits;
+mod dags;
 mod day;
 mod e2b;
 mod fanout;
@@ -60,7 +63,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 65] = [
+const FIGURES: [&str; 73] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -108,6 +111,14 @@ const FIGURES: [&str; 65] = [
     "waiting_1000_start",
     "executions_100",
     "agent_fork_8",
+    "steps_per_sec",
+    "dag_command_step",
+    "dag_run_file",
+    "dag_validate_855",
+    "fan_out_1000",
+    "resume_1000",
+    "timer_lateness_p99",
+    "waiting_10000",
     "rag_ingest",
     "rag_query",
     "rag_query_100k",
@@ -133,7 +144,7 @@ const FIGURES: [&str; 65] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 42] = [
+const GROUPS: [(&[&str], Measure); 48] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -177,6 +188,12 @@ const GROUPS: [(&[&str], Measure); 42] = [
     (&["waiting_1000", "waiting_1000_start"], agents::waiting),
     (&["executions_100"], agents::at_once),
     (&["agent_fork_8"], agent_forks::measure),
+    (&["steps_per_sec"], dags::steps),
+    (&["dag_command_step", "dag_run_file"], dags::commands),
+    (&["dag_validate_855"], dag_files::measure),
+    (&["fan_out_1000"], dags::fan_out),
+    (&["resume_1000"], dag_waits::resumed),
+    (&["timer_lateness_p99", "waiting_10000"], dag_waits::waiting),
     (&["rag_ingest", "rag_query"], rag::measure),
     (&["rag_query_100k"], rag::large),
     (&["rag_quality", "rag_quality_tiny"], quality::measure),

@@ -120,7 +120,7 @@ fn many(kit: &BenchPrograms<'_>, ours: &mut StdioClient, bare: &mut StdioClient)
     })
 }
 
-fn percentile(values: &[f64], percent: usize) -> f64 {
+pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[(sorted.len() - 1) * percent / 100]

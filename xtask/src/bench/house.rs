@@ -62,16 +62,22 @@ impl BenchDaemon {
         Ok(())
     }
 
-    /// Starts the daemon again after [`Self::stop`].
+    /// Starts the daemon again after [`Self::stop`] or [`Self::kill`].
     pub(crate) fn start_again(&mut self) -> Result<()> {
         self.daemon = spawn(&self.program, self.folder.path(), false)?;
         self.wait()
     }
 
-    /// Kills the daemon and starts it again; the time until it answers.
-    pub(crate) fn kill_and_start_again(&mut self) -> Result<Duration> {
+    /// Kills the daemon; its folder stays.
+    pub(crate) fn kill(&mut self) -> Result<()> {
         self.daemon.kill()?;
         self.daemon.wait()?;
+        Ok(())
+    }
+
+    /// Kills the daemon and starts it again; the time until it answers.
+    pub(crate) fn kill_and_start_again(&mut self) -> Result<Duration> {
+        self.kill()?;
         let began = Instant::now();
         self.start_again()?;
         Ok(began.elapsed())
@@ -177,6 +183,8 @@ fn spawn(program: &Path, folder: &Path, apart: bool) -> Result<Child> {
 fn command(program: &Path, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("HIVEKEEP_HOME", folder).env("HIVEKEEP_CONFIG", folder.join("config.toml"));
+    // Of a corpus that is measured with, and not a key of the configuration.
+    command.env_remove(super::dag_files::CORPUS);
     // No bridge in the namespace of whoever measures.
     command.env("HIVEKEEP_NETWORK__MODE", "off");
     command

@@ -17,7 +17,7 @@ const EXECS: usize = 1_000;
 const IN_FLIGHT: usize = 250;
 /// Between the last deed and the look at what it left: the daemon gives memory
 /// back every ten seconds.
-const REST: Duration = Duration::from_secs(12);
+pub(super) const REST: Duration = Duration::from_secs(12);
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Memory that the allocator may keep, in MiB, and still count as back to idle.
 const MARGIN_MB: f64 = 4.0;
@@ -87,7 +87,7 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Result of an action, and the most memory that the process had meanwhile.
-fn while_sampling<T>(pid: u32, act: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
+pub(super) fn while_sampling<T>(pid: u32, act: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sampler = scope.spawn(|| {

@@ -4,7 +4,8 @@
 //! `cargo run --release -p hivekeep-baselines --bin journal-bench [DIR]`
 //!
 //! With `--one COUNT` instead: the median time of that many durable appends in sequence by the
-//! database alone, a lower bound for a single append.
+//! database alone, a lower bound for a single append. With `--loop COUNT`: the rate of as many by
+//! one caller of the journal.
 //!
 //! Prints one JSON object. The baseline is given twice: with the database's own flush alone, and
 //! with the `fdatasync` that the journal adds to it.
@@ -21,8 +22,11 @@ const PAYLOAD_BYTES: usize = 200;
 const RUN: Duration = Duration::from_secs(3);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    if let Some("--one") = std::env::args().nth(1).as_deref() {
-        return one_by_one(std::env::args().nth(2).unwrap_or_default().parse()?);
+    let count = || std::env::args().nth(2).unwrap_or_default().parse();
+    match std::env::args().nth(1).as_deref() {
+        Some("--one") => return one_by_one(count()?),
+        Some("--loop") => return tokio::runtime::Runtime::new()?.block_on(in_loop(count()?)),
+        _ => {}
     }
     let base = match std::env::args().nth(1) {
         Some(dir) => tempfile::tempdir_in(dir)?,
@@ -75,6 +79,20 @@ async fn write(journal: Journal, writer: usize, began: Instant) -> Result<u32, E
         count += 1;
     }
     Ok(count)
+}
+
+async fn in_loop(count: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let base = tempfile::tempdir()?;
+    let options = Options::at(base.path().join("journal"));
+    let (journal, _) = tokio::task::spawn_blocking(move || Journal::open(options)).await??;
+    let (stream, began) = (StreamId::new("bench", "0")?, Instant::now());
+    for _ in 0..count {
+        journal.append(&stream, vec![vec![7; PAYLOAD_BYTES]]).await?;
+    }
+    let per_sec = count as f64 / began.elapsed().as_secs_f64();
+    println!("{}", serde_json::json!({ "appends_per_sec": per_sec }));
+    journal.close().await;
+    Ok(())
 }
 
 fn one_by_one(count: u64) -> Result<(), Box<dyn std::error::Error>> {
