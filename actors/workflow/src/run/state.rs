@@ -43,7 +43,7 @@ pub(crate) enum RunStep {
     Close,
 }
 
-/// A run. Cheap to clone but for its nodes.
+/// A run. Cheap to clone: clones share what grows with its nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunFold {
     pub(crate) begun: Arc<RunBegun>,
@@ -53,11 +53,11 @@ pub(crate) struct RunFold {
     pub(crate) inherited: Option<Arc<RunWorkspace>>,
     pub(crate) stage: RunStage,
     /// Values and errors of nodes that have ended, by their place.
-    pub(crate) left: BTreeMap<NodeIndex, Arc<NodeLeft>>,
+    pub(crate) left: Arc<BTreeMap<NodeIndex, Arc<NodeLeft>>>,
     /// Children of nodes, of the last try that has some.
     pub(crate) children: BTreeMap<NodeIndex, Arc<Vec<RunChild>>>,
     /// Values and errors of children, by their node and place.
-    pub(crate) results: BTreeMap<(NodeIndex, u32), Arc<NodeLeft>>,
+    pub(crate) results: Arc<BTreeMap<(NodeIndex, u32), Arc<NodeLeft>>>,
     /// State machine, of a run of a workflow.
     pub(crate) machine: Option<Arc<MachineState>>,
     /// Push-backs of the attempt in their order.
@@ -78,7 +78,7 @@ pub(crate) enum RunStage {
     /// The run cannot begin.
     Refused(Arc<ToolError>),
     /// The plan is gone through.
-    Works(Box<RunWork>),
+    Works(Arc<RunWork>),
 }
 
 /// Plan of a run, and how far that is.
@@ -153,7 +153,7 @@ impl RunFold {
 
     fn moved(&mut self, progress: ProgressRecord, left: Option<Box<NodeLeft>>) -> Option<()> {
         let work = match &mut self.stage {
-            RunStage::Works(work) => work,
+            RunStage::Works(work) => Arc::make_mut(work),
             RunStage::Unresolved(stopped) => {
                 let stops = matches!(progress, ProgressRecord::Stopped { .. });
                 return stops.then(|| *stopped = true);
@@ -177,19 +177,20 @@ impl RunFold {
             | ProgressRecord::Delayed { key, .. } => {
                 if let Some(mut left) = left.filter(|left| left.machine.is_none()) {
                     left.logs = None;
-                    self.left.insert(key.node, Arc::from(left));
+                    Arc::make_mut(&mut self.left).insert(key.node, Arc::from(left));
                 }
             }
             ProgressRecord::Entered { key, .. } => {
                 self.children.remove(&key.node);
-                self.results.retain(|(node, _), _| *node != key.node);
+                Arc::make_mut(&mut self.results).retain(|(node, _), _| *node != key.node);
             }
             ProgressRecord::Expanded { key, .. } => {
                 let children = left.map(|left| left.children).unwrap_or_default();
                 self.children.insert(key.node, Arc::new(children));
             }
             ProgressRecord::ChildEnded { key, child, .. } => {
-                self.results.insert((key.node, *child), Arc::from(left.unwrap_or_default()));
+                let left = Arc::from(left.unwrap_or_default());
+                Arc::make_mut(&mut self.results).insert((key.node, *child), left);
             }
             ProgressRecord::Retried { .. } => self.reopen(),
             _ => {}
@@ -222,7 +223,7 @@ impl RunFold {
             let phase = work.progress.node(*at).map(|node| &node.phase);
             matches!(phase, Some(NodePhase::Ended(_)))
         };
-        self.left.retain(|at, _| stands(at));
+        Arc::make_mut(&mut self.left).retain(|at, _| stands(at));
     }
 }
 
@@ -239,6 +240,7 @@ impl Sourced for RunFold {
     const KIND: &'static str = "run";
     const FOLD_EVERY: usize = usize::MAX;
     const PIECE_BYTES: Option<usize> = Some(256 * 1024);
+    const SHARED: bool = true;
     type Record = RunRecord;
 
     fn begin(record: RunRecord) -> Result<Self, RunRecord> {
@@ -258,9 +260,9 @@ impl Sourced for RunFold {
             workspace: None,
             inherited: None,
             stage: RunStage::Unresolved(false),
-            left: BTreeMap::new(),
+            left: Arc::default(),
             children: BTreeMap::new(),
-            results: BTreeMap::new(),
+            results: Arc::default(),
             push_backs: Arc::default(),
             pushed_back: BTreeMap::new(),
             attempt: 0,
@@ -282,7 +284,7 @@ impl Sourced for RunFold {
                     return Err(RunRecord::Resolved { resolved, at });
                 };
                 let work = RunWork { beginning: Arc::new(beginning), progress };
-                self.stage = RunStage::Works(Box::new(work));
+                self.stage = RunStage::Works(Arc::new(work));
             }
             RunRecord::Refused { error, .. } if self.stage == RunStage::Unresolved(false) => {
                 self.stage = RunStage::Refused(Arc::from(error));
@@ -398,14 +400,14 @@ impl RunState for RunFold {
 
     /// Keeps what people answered, so that the same answer given again is known as such.
     fn rest(&mut self) {
-        let answers = std::mem::take(&mut self.left).into_iter().filter_map(|(node, left)| {
+        let answers = self.left.iter().filter_map(|(node, left)| {
             let answer = Some(left.answer.clone()?);
-            Some((node, Arc::new(NodeLeft { answer, ..NodeLeft::default() })))
+            Some((*node, Arc::new(NodeLeft { answer, ..NodeLeft::default() })))
         });
-        self.left = answers.collect();
+        self.left = Arc::new(answers.collect());
         (self.push_backs, self.pushed_back) = Default::default();
         self.children.clear();
-        self.results.clear();
+        self.results = Arc::default();
         if let Some(machine) = &mut self.machine {
             Arc::make_mut(machine).rest();
         }
