@@ -107,7 +107,7 @@ pub struct DagManifest {
     /// Steps of a run.
     pub steps: DagSteps,
     /// Steps at the beginning and at the end of a run.
-    pub handler_on: Option<DagHandlers>,
+    pub handler_on: Option<Box<DagHandlers>>,
     /// Fields that every step has unless it says otherwise.
     pub defaults: Option<Box<DagStep>>,
     /// Attempts of the whole after a failure.

@@ -11,7 +11,7 @@ use super::{
     has_word,
     output::DagOutput,
     reference::{Reference, ReferencePath, references},
-    step::{DagForeach, DagHandlers, DagStep},
+    step::{DagForeach, DagStep},
 };
 use crate::{
     problems::{ManifestPath, ProblemList, at, problem},
@@ -107,7 +107,7 @@ impl<'d> NoticeWalk<'d> {
             });
         }
         self.env.extend(dag.secrets.iter().flatten().map(|secret| secret.name.clone()));
-        for (name, handler) in dag.handler_on.iter().flat_map(DagHandlers::all) {
+        for (name, handler) in dag.handler_on.iter().flat_map(|handlers| handlers.all()) {
             let path = at!["handler_on", name];
             if let Some(node) = self.document.node(&path.0) {
                 self.path = path.0;

@@ -52,7 +52,7 @@ pub(crate) fn check(dag: &DagManifest, tools: Option<&[&str]>, problems: &mut Pr
     }
     let order = StepOrder::of(dag.order(), &steps, problems);
     check_rewinds(&order, &steps, problems);
-    check_handlers(dag.handler_on.as_ref(), &names, problems);
+    check_handlers(dag.handler_on.as_deref(), &names, problems);
 }
 
 /// Checks steps of one list. `outer` are names and ids of the steps around it.

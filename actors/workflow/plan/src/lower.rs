@@ -99,7 +99,7 @@ pub fn lower_dag(
     for (node, entry) in nodes.iter_mut().zip(&entries) {
         node.back_to = back_to(&entry.step, &node.name, &index)?;
     }
-    for (role, step) in handlers(dag.handler_on.as_ref()) {
+    for (role, step) in handlers(dag.handler_on.as_deref()) {
         let name = names::free(&format!("handler_on.{}", role.1), &names);
         nodes.push(node(step, name, role.0, &counts)?);
         follows.push(Vec::new());
