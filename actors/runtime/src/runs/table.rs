@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Most runs that are not over, those that wait among them; at most three quarters of them one user's.
-const MOST_OPEN: usize = 4096;
+const MOST_OPEN: usize = 16_384;
 /// Most runs that wait in a queue for their first place.
 const MOST_QUEUED: usize = 1000;
 const SECS_A_DAY: u64 = 24 * 60 * 60;
