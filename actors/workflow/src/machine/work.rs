@@ -44,7 +44,7 @@ impl RunSaga {
                 let end =
                     TryEnd { outcome, exit_code: None, said: false, again: false, last: false };
                 self.moved(ProgressRecord::Ended { key, end, at: Utc::now() }, None).await?;
-                self.forget(run, &try_name(key)).await;
+                self.forget(run, &try_name(key));
                 self.remove_containers(&at).await;
                 return Ok(());
             }
@@ -64,7 +64,7 @@ impl RunSaga {
         let ended = at.ended(output);
         self.follows(|_| ended).await?;
         fault_point!("run.after_end");
-        self.forget(run, &try_name(key)).await;
+        self.forget(run, &try_name(key));
         self.remove_containers(&at).await;
         Ok(())
     }

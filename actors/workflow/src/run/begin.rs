@@ -114,7 +114,7 @@ impl RunSaga {
             Ok(resolved) => {
                 let resolved = Box::new(resolved);
                 self.handle.record(RunRecord::Resolved { resolved, at: Utc::now() }).await?;
-                self.forget(&state, "begin").await;
+                self.forget(&state, "begin");
                 Ok(())
             }
             Err(_) if self.handle.cancelled().is_cancelled() => Ok(()),

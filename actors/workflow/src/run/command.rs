@@ -138,8 +138,9 @@ impl RunSaga {
     }
 
     /// Lets the guest forget the commands whose tasks have this name, or one that goes on with `.` or `-` behind it. Legal
-    /// once what they came to is on the disk: until then a daemon that died finds their results in the guest.
-    pub(crate) async fn forget(&self, state: &RunFold, name: &str) {
+    /// once what they came to is on the disk: until then a daemon that died finds their results in the guest. Nobody waits
+    /// for it.
+    pub(crate) fn forget(&self, state: &RunFold, name: &str) {
         let name = format!("{}/{name}", state.begun.id);
         let is_meant = |id: &String| {
             let rest = id.strip_prefix(&name);
@@ -153,11 +154,13 @@ impl RunSaga {
             }
             kept
         });
-        let message = state.begun.id.to_string();
-        for (id, workspace) in meant {
-            let tasks = &*self.shared.tasks;
-            GuestTask { tasks, workspace, id: &id, message: &message }.forget().await;
-        }
+        let (shared, message) = (self.shared.clone(), state.begun.id.to_string());
+        let _detached = tokio::spawn(async move {
+            for (id, workspace) in meant {
+                let tasks = &*shared.tasks;
+                GuestTask { tasks, workspace, id: &id, message: &message }.forget().await;
+            }
+        });
     }
 
     /// Reads the standard output of a command, or its standard error, up to a bound.

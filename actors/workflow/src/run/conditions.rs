@@ -67,7 +67,7 @@ impl RunSaga {
             }
         };
         self.moved(ProgressRecord::Gated { conditions, at: Utc::now() }, left).await?;
-        self.forget(&state, &place.name).await;
+        self.forget(&state, &place.name);
         Ok(())
     }
 

@@ -99,12 +99,12 @@ pub(super) fn output_file(own: &str) -> String {
 pub(super) fn script(command: &StepCommand<'_>, folders: &StepFolders<'_>) -> String {
     let own = quoted(folders.own);
     let work = quoted(folders.work);
-    let more: String = folders.more.iter().map(|folder| format!(" {}", quoted(folder))).collect();
-    let mut text = format!("mkdir -p {own}{more} && : >{own}/output || exit {NOT_STARTED}\n");
-    if folders.makes_work {
-        let _infallible = writeln!(text, "mkdir -p {work} || exit {NOT_STARTED}");
-    }
-    let _infallible = writeln!(text, "cd {work} || exit {NOT_STARTED}");
+    let more = folders.more.iter().map(String::as_str);
+    let made = more.chain(folders.makes_work.then_some(folders.work));
+    let made: String = made.map(|folder| format!(" {}", quoted(folder))).collect();
+    let mut text = format!(
+        "mkdir -p {own}{made} && : >{own}/output && cd {work} || exit {NOT_STARTED}\n"
+    );
     let (mut before, mut after) = (String::new(), String::new());
     if folders.stdout.is_some() || folders.stderr.is_some() {
         // The streams are seen when the step is over.

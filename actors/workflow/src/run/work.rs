@@ -124,7 +124,7 @@ impl RunSaga {
                 self.moved(ProgressRecord::Waits { key, at: Utc::now() }, Some(left)).await?;
                 fault_point!("run.after_wait");
                 self.shared.desk.waits(state.begun.id, key);
-                self.forget(&state, &try_name(key)).await;
+                self.forget(&state, &try_name(key));
                 return Ok(());
             }
             Ok(AttemptEnd::Expands(children)) => {
@@ -152,7 +152,7 @@ impl RunSaga {
         let ended = ProgressRecord::Ended { key, end, at: Utc::now() };
         self.moved(ended, Some(Box::new(left))).await?;
         fault_point!("run.after_end");
-        self.forget(&state, &try_name(key)).await;
+        self.forget(&state, &try_name(key));
         Ok(())
     }
 
