@@ -58,6 +58,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
 #[command(after_help = "\
 Examples:
   hivekeep credential create dashboard --scope read-only
+  hivekeep credential create github --webhook nightly     # POST /api/webhooks/nightly runs it
   hivekeep credential list
   hivekeep credential revoke dashboard")]
 pub struct CredentialArgs {
@@ -72,8 +73,11 @@ enum Action {
         /// Your name for it: letters, digits, `-`, `_`, `.` and `@`.
         name: String,
         /// Access that it gives its owner.
-        #[arg(long, value_enum)]
-        scope: CredentialScope,
+        #[arg(long, value_enum, required_unless_present = "webhook")]
+        scope: Option<CredentialScope>,
+        /// DAG of a watched folder that its owner runs by webhooks, and nothing else: its name, or PLACE:PATH of its file.
+        #[arg(long, value_name = "DAG", conflicts_with = "scope")]
+        webhook: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -95,8 +99,12 @@ enum Action {
 pub(super) fn credential(context: &CliContext, args: CredentialArgs) -> Result<(), CommandFailure> {
     let mut client = context.client()?;
     match args.action {
-        Action::Create { name, scope, json } => {
-            let wanted = ControlMethod::CreateCredential { name, scope };
+        Action::Create { name, scope, webhook, json } => {
+            let wanted = match (webhook, scope) {
+                (Some(dag), _) => ControlMethod::CreateWebhook { name, dag },
+                (None, Some(scope)) => ControlMethod::CreateCredential { name, scope },
+                (None, None) => return Err(CommandFailure::Usage("--scope is missing".to_owned())),
+            };
             let made: CredentialMade = client.get_as(wanted)?;
             match json {
                 true => Ok(output::json(&made)?),
@@ -120,7 +128,9 @@ pub(super) fn credential(context: &CliContext, args: CredentialArgs) -> Result<(
 fn table(rows: &[CredentialRow]) -> String {
     let row = |row: &CredentialRow| {
         let made = row.created_at.format("%Y-%m-%d %H:%M").to_string();
-        vec![row.name.clone(), row.scope.to_string(), made, row.id.to_string()]
+        let dag = row.webhook.as_ref().map(|target| format!(" {}", target.dag));
+        let scope = format!("{}{}", row.scope, dag.unwrap_or_default());
+        vec![row.name.clone(), scope, made, row.id.to_string()]
     };
     let rows: Vec<_> = rows.iter().map(row).collect();
     output::table(&["NAME", "SCOPE", "CREATED", "CREDENTIAL"], &rows)

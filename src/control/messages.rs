@@ -32,6 +32,12 @@ pub enum ControlMethod {
         /// Access that the credential gives its owner.
         scope: CredentialScope,
     },
+    /// Makes a credential for the webhooks of a DAG: a [`CredentialMade`].
+    CreateWebhook {
+        name: String,
+        /// Name of the DAG, or its file as `PLACE:PATH`.
+        dag: String,
+    },
     /// The credentials that are not revoked: [`CredentialRow`]s.
     Credentials {},
     /// Revokes a credential: its [`CredentialRow`].

@@ -9,7 +9,7 @@ use hivekeep_door_server::{
 };
 use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
 use hivekeep_metrics::{MetricsReach::All, MetricsStore};
-use hivekeep_ports::WaitingMessages;
+use hivekeep_ports::{WaitingMessages, Webhooks};
 use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest, OpenSession, ToolView, User};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -41,6 +41,11 @@ pub(super) async fn answer(
         }
         ControlMethod::CreateCredential { name, scope } => {
             let made = core.credentials.create(&name, scope, User::Uid(uid)).await?;
+            value(CredentialMade { row: made.0, token: made.1.expose().to_owned() })
+        }
+        ControlMethod::CreateWebhook { name, dag } => {
+            let target = core.ports.need::<dyn Webhooks>()?.target(&dag)?;
+            let made = core.credentials.create_webhook(&name, target, User::Uid(uid)).await?;
             value(CredentialMade { row: made.0, token: made.1.expose().to_owned() })
         }
         ControlMethod::Credentials {} => value(core.credentials.list()),

@@ -13,6 +13,7 @@ mod runs;
 mod security;
 mod sessions;
 mod tls;
+mod webhooks;
 
 use std::{
     collections::BTreeMap,

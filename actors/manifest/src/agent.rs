@@ -18,7 +18,7 @@ pub use execution::{
     OutputRules, OutputStream, ScriptRule, SemanticRule, SystemRules, ToolValidator, Transform,
     Validation, ValidationRules, Validator,
 };
-pub(crate) use rules::{check, check_tools};
+pub(crate) use rules::{check, check_delivery, check_tools};
 pub use schedule::AgentTimes;
 
 /// Agent: a runtime, an instruction and the limits that it works in.

@@ -225,6 +225,33 @@ pub struct AttemptLimit {
     pub backoff: Option<TimeSpan>,
 }
 
+/// Attempts at a receiver that does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendAttempts {
+    /// Attempts in all.
+    pub most: u64,
+    /// Pause between two.
+    pub pause: Duration,
+}
+
+impl Default for SendAttempts {
+    fn default() -> Self {
+        Self { most: 3, pause: Duration::from_secs(5) }
+    }
+}
+
+impl SendAttempts {
+    /// Attempts that are asked for; `None` for more than 10, or for pauses of more than a minute, in which nothing else
+    /// has the place of what is over.
+    pub fn of(retry: Option<&AttemptLimit>) -> Option<Self> {
+        let usual = Self::default();
+        let pause = retry.and_then(|retry| retry.backoff.as_ref()).and_then(TimeSpan::duration);
+        let (most, pause) =
+            (retry.map_or(usual.most, |it| it.max_attempts), pause.unwrap_or(usual.pause));
+        (most <= 10 && pause <= Duration::from_secs(60)).then_some(Self { most, pause })
+    }
+}
+
 /// Checks a cron expression of five fields, or its name.
 pub(crate) fn check_cron(expression: &str, path: &ManifestPath, problems: &mut ProblemList<'_>) {
     if let Err(why) = CronTimes::parse(expression, Tz::UTC) {

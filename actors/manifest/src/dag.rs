@@ -23,7 +23,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::common::{JsonObject, TimeSpan};
+use crate::{
+    agent::AgentDelivery,
+    common::{JsonObject, TimeSpan},
+};
 
 pub use form::{DagForm, DagFormField};
 pub(crate) use notices::notices;
@@ -128,9 +131,10 @@ pub struct DagManifest {
     pub max_clean_up_time_sec: Option<u64>,
     /// Largest output of a step that is kept as a value, in bytes. Default: 1 MiB.
     pub max_output_size: Option<u64>,
-    /// Days that runs are kept. Default: 30. Not with `hist_retention_runs`.
+    /// Days that runs are kept after their end; 0 is the operator's (`workflow.kept_days`), less is without a limit. Not
+    /// with `hist_retention_runs`.
     pub hist_retention_days: Option<i64>,
-    /// Number of runs that are kept. Not with `hist_retention_days`.
+    /// Number of runs that are kept, whatever their age. Not with `hist_retention_days`.
     pub hist_retention_runs: Option<u64>,
     /// Folder of the logs.
     pub log_dir: Option<String>,
@@ -150,6 +154,9 @@ pub struct DagManifest {
     pub actions: Option<BTreeMap<String, DagCustomAction>>,
     /// Types of steps by name, made of others; the former `actions`.
     pub step_types: Option<JsonObject>,
+    /// Receivers of the end of a run, as those of an agent's result; texts of theirs refer to values as those of steps
+    /// do.
+    pub delivery: Option<AgentDelivery>,
     /// Ends of a run that a mail tells.
     pub mail_on: Option<JsonObject>,
     /// Mail of a failure.

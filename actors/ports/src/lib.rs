@@ -21,6 +21,7 @@ mod sessions;
 mod tasks;
 mod tools;
 mod volumes;
+mod webhooks;
 
 use std::net::SocketAddr;
 
@@ -90,6 +91,7 @@ pub use tools::{
 pub use volumes::{
     AttachedVolume, MountSource, MountedFolder, VolumeFiles, VolumeRequest, Volumes,
 };
+pub use webhooks::{WebhookRefusal, WebhookRequest, WebhookTarget, Webhooks};
 
 /// Credentials that the operator configured for git.
 pub trait GitCredentials: Send + Sync {

@@ -47,7 +47,7 @@ use crate::{
 
 pub use events::{RunCursor, RunEvent, RunEvents, SequencedEvent};
 pub use shared::to_its_end;
-pub use state::{RunQueue, RunState, RunStatus};
+pub use state::{RunQueue, RunRetention, RunState, RunStatus};
 
 /// Page of a list.
 pub type ListedRuns<G> = Vec<(IdOf<G>, SagaView<G>)>;
@@ -67,7 +67,7 @@ pub struct RunOptions {
     pub max_running: usize,
     /// Runs that are over and kept.
     pub kept: usize,
-    /// Days that a run is kept after its end.
+    /// Days that a run is kept after its end, unless it says otherwise.
     pub kept_days: u32,
     /// Runs of a queue that take steps at a time, by its name; of one that is not here, one.
     pub queues: BTreeMap<String, usize>,

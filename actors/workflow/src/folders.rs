@@ -13,17 +13,18 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{DagId, Layer, ToolError, User, lock};
-use hivekeep_manifest::{MAX_TEXT_BYTES, read_dag};
+use hivekeep_kernel::{DagId, Layer, RunId, ToolError, User, lock};
+use hivekeep_manifest::{MAX_TEXT_BYTES, dag::DagManifest, read_dag};
 use hivekeep_ports::{ChildSessions, PlaceFolders};
 use hivekeep_runtime::{Daemon, schedule::Schedules};
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, fstat, open, openat};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
-    DagRuns, codes,
-    dag_file::{DAG_FOLDER, name_of},
+    DagRuns, RunPlace, RunRequest, RunTrigger, codes,
+    dag_file::{DAG_FOLDER, SCRATCH, checked, name_of},
     schedule::ScheduledDag,
 };
 
@@ -33,6 +34,8 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(3);
 const MOST_FILES: usize = 1_000;
 /// Most entries of a folder that are read.
 const MOST_ENTRIES: usize = 10 * MOST_FILES;
+/// Session of a user above those of the runs that begin by themselves.
+const SESSION: &str = "dags";
 /// Flags of everything that is opened: no link is followed, and no pipe is waited for.
 const OPENS: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -173,13 +176,14 @@ impl DagFolders {
     ///
     /// # Errors
     /// `dag_invalid` for a file that is not there, or cannot be read.
-    pub(crate) async fn text(&self, dag: &ScheduledDag) -> Result<String, ToolError> {
+    async fn text(&self, file: &PlacedFile, owner: User) -> Result<String, ToolError> {
+        let PlacedFile { place, file } = file.clone();
         let invalid = |why: String| {
-            let message = format!("`{}` of `{}`: {why}", dag.file.file, dag.file.place);
+            let message = format!("`{file}` of `{place}`: {why}");
             ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
                 .next("mend the file; its next time is tried")
         };
-        let (folder, file) = (self.folders.get(&dag.file.place).cloned(), dag.file.file.clone());
+        let (folder, file) = (self.folders.get(&place).cloned(), file.clone());
         let read = tokio::task::spawn_blocking(move || {
             let folder = folder.ok_or("the place is not watched any more")?;
             let dags = open(folder.join(DAG_FOLDER), OPENS | OFlags::DIRECTORY, Mode::empty());
@@ -190,9 +194,36 @@ impl DagFolders {
         });
         let read = read.await.map_err(|panic| ToolError::internal(panic.to_string()))?;
         match read.map_err(invalid)? {
-            (owner, text) if owner == dag.owner => Ok(text),
-            (owner, _) => Err(invalid(format!("it belongs to {owner} now"))),
+            (now, text) if now == owner => Ok(text),
+            (now, _) => Err(invalid(format!("it belongs to {now} now"))),
         }
+    }
+
+    /// Begins a run of a file that nobody started, as its owner; `given` are the parameters.
+    ///
+    /// # Errors
+    /// Those of [`DagRuns::begin`]; `dag_invalid` for a file that is not as it was.
+    pub(crate) async fn begin(
+        &self,
+        (file, name, owner): (&PlacedFile, &str, User),
+        id: RunId,
+        trigger: RunTrigger,
+        given: impl FnOnce(&DagManifest) -> Value,
+    ) -> Result<(), ToolError> {
+        let documents = checked(self.text(file, owner).await?, None).await?.documents;
+        let request = RunRequest {
+            id,
+            user: owner,
+            session: self.children.open_for(owner, SESSION).await?,
+            given: documents.first().map_or(Value::Null, given),
+            documents,
+            name: name.to_owned(),
+            place: RunPlace::Folder(file.place.clone()),
+            scratch: SCRATCH.to_owned(),
+            trigger,
+            queue: None,
+        };
+        self.runs.begin(request).await
     }
 }
 

@@ -25,6 +25,7 @@ mod options;
 mod run;
 mod schedule;
 mod service;
+mod webhooks;
 mod workflows;
 
 use std::{
@@ -38,7 +39,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_manifest_registry::RegisteredManifest;
 use hivekeep_plan::progress::RunOutcome;
-use hivekeep_ports::RunFeeds;
+use hivekeep_ports::{RunFeeds, Webhooks};
 use hivekeep_runtime::{
     Child, Daemon, Family, Mounted,
     log::Sourced as _,
@@ -97,6 +98,7 @@ result; aegis.workflow.create deploys one from its manifest. aegis.execute.inten
             });
         let service = Arc::new(service);
         daemon.ports.offer::<dyn RunFeeds>(service.clone());
+        daemon.ports.offer::<dyn Webhooks>(service.clone());
         Ok(mounted.serving::<ServiceActor<WorkflowService>>(&address, service))
     }
 }

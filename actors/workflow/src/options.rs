@@ -24,7 +24,7 @@ pub struct Options {
     pub max_running: usize,
     /// Runs that are over and kept.
     pub kept: usize,
-    /// Days that a run is kept after its end.
+    /// Days that a run is kept after its end, unless its DAG says otherwise (`hist_retention_days`).
     pub kept_days: u32,
     /// Seconds that the workspace of a run that did not succeed is kept for a retry, stopped, before it is destroyed; 0:
     /// not at all. That of a run that succeeded is destroyed at its end.

@@ -15,6 +15,7 @@ mod chat;
 mod children;
 mod command;
 mod conditions;
+mod delivery;
 mod desk;
 mod desk_actor;
 mod events;
@@ -161,13 +162,17 @@ impl Saga for RunSaga {
 
     /// Commands go on in their guest, and are found there.
     fn interruptible(step: RunStep) -> bool {
-        matches!(step, RunStep::Resolve | RunStep::Due(DueStep::Work(_) | DueStep::Gate))
+        matches!(
+            step,
+            RunStep::Resolve | RunStep::Deliver(_) | RunStep::Due(DueStep::Work(_) | DueStep::Gate)
+        )
     }
 
     async fn step(&self, step: RunStep) -> Result<(), LogError> {
         match step {
             RunStep::Open => self.open().await,
             RunStep::Resolve => self.resolve().await,
+            RunStep::Deliver(place) => self.deliver(place).await,
             RunStep::Close => self.close().await,
             RunStep::Due(DueStep::Gate) => self.gate().await,
             RunStep::Due(DueStep::Work(key)) => self.work(key).await,

@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    RunPlace, RunRequest, RunTrigger, codes,
-    dag_file::{SCRATCH, checked},
+    RunTrigger, codes,
     folders::{DagFolders, PlacedFile},
     run::{DAEMON, RunFold},
 };
@@ -26,8 +25,6 @@ const GRACE: TimeDelta = TimeDelta::minutes(5);
 const MOST_MADE_UP: u32 = 1_000;
 /// Longest pause before a restart.
 const LONGEST_PAUSE_SECS: u64 = 3_600;
-/// Session of a user above those of the runs that begin by themselves.
-const SESSION: &str = "dags";
 
 type DagOutcome = TimeOutcome<RunId>;
 
@@ -232,21 +229,8 @@ impl ScheduledDag {
     }
 
     async fn begin_run(&self, host: &DagFolders, due: &DueTime<RunId>) -> Result<(), ToolError> {
-        let text = host.text(self).await?;
-        let file = checked(text, None).await?;
-        let request = RunRequest {
-            id: due.run,
-            user: self.owner,
-            session: host.children.open_for(self.owner, SESSION).await?,
-            documents: file.documents,
-            name: self.name.clone(),
-            given: Value::Null,
-            place: RunPlace::Folder(self.file.place.clone()),
-            scratch: SCRATCH.to_owned(),
-            trigger: RunTrigger::Schedule { time: due.time },
-            queue: None,
-        };
-        host.runs.begin(request).await
+        let trigger = RunTrigger::Schedule { time: due.time };
+        host.begin((&self.file, &self.name, self.owner), due.run, trigger, |_| Value::Null).await
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     DagRuns, Options, Workflows,
     folders::DagFolders,
     schedule::ScheduledDag,
+    webhooks::WebhookKeys,
     workflows::{self, DeployedWorkflow},
 };
 
@@ -22,6 +23,7 @@ pub(crate) struct WorkflowService {
     pub(crate) workflows: Arc<ManifestRegistry<DeployedWorkflow>>,
     pub(crate) folders: Arc<DagFolders>,
     pub(crate) schedules: Schedules<ScheduledDag>,
+    pub(crate) webhooks: Arc<WebhookKeys>,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) catalogue: Arc<dyn ToolCatalogue>,
     pub(crate) calls: Arc<dyn Tools>,
@@ -50,6 +52,7 @@ impl WorkflowService {
             workflows,
             folders,
             schedules,
+            webhooks: Arc::default(),
             sessions: daemon.sessions.clone(),
             catalogue: daemon.ports.need::<dyn ToolCatalogue>()?,
             calls: daemon.tools.clone(),

@@ -3,13 +3,16 @@
 mod actions;
 mod agents;
 mod cases;
+mod deliveries;
 mod guest;
 mod machine;
 mod people;
 mod queues;
+mod retries;
 mod runs;
 mod schedules;
 mod tools;
+mod webhooks;
 mod workflows;
 
 use std::{sync::Arc, time::Duration};
@@ -86,7 +89,15 @@ impl Stage {
     }
 
     async fn of(options: Options, offer: impl Fn(&Ports) + Send + Sync + 'static) -> Self {
-        let options = Options { max_running: 100, ..options };
+        Self::made(Options { max_running: 100, ..options }, offer).await
+    }
+
+    /// Stage whose bound of runs is that of the options.
+    async fn bounded(options: Options) -> Self {
+        Self::made(options, |_| {}).await
+    }
+
+    async fn made(options: Options, offer: impl Fn(&Ports) + Send + Sync + 'static) -> Self {
         let guest = FakeGuest::default();
         let (agents, people) = (FakeAgents::default(), FakePeople::default());
         let (offered, working, asked) = (guest.clone(), agents.clone(), people.clone());

@@ -43,7 +43,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 
 fn may_work(row: &CredentialRow) -> Result<(), E2bError> {
     match row.scope {
-        CredentialScope::ReadOnly => {
+        CredentialScope::ReadOnly | CredentialScope::Webhook => {
             let why = "a read-only credential is not a key of this door";
             Err(E2bError::new(Kind::PermissionDenied, why))
         }

@@ -131,8 +131,8 @@ impl E2b {
         let named = named.map(|name| self.workspace(name)).transpose();
         let named = named.map_err(|_| invalid())?.map(|found| found.id);
         for row in self.core.credentials.list() {
-            // Tokens of a read-only credential open nothing.
-            if row.scope == CredentialScope::ReadOnly {
+            // Tokens of others open nothing.
+            if !matches!(row.scope, CredentialScope::Operator | CredentialScope::Session) {
                 continue;
             }
             let ids = named.map_or_else(|| workspaces.of_user(row.user()), |id| vec![id]);

@@ -62,7 +62,7 @@ impl E2b {
         let session = self.lasting.of(row.user(), client).await?;
         let view = match row.scope {
             CredentialScope::Operator => ToolView::operator(),
-            CredentialScope::Session | CredentialScope::ReadOnly => self.core.usual_view(),
+            _ => self.core.usual_view(),
         };
         Ok(Owner { credential: row.id, session, view: Arc::new(view) })
     }
@@ -74,7 +74,7 @@ impl E2b {
         let users: Vec<Option<User>> =
             self.core.sessions.list().await.iter().map(|row| row.user).collect();
         for row in self.core.credentials.list() {
-            let works = row.scope != CredentialScope::ReadOnly;
+            let works = matches!(row.scope, CredentialScope::Operator | CredentialScope::Session);
             if !works || !users.contains(&Some(row.user())) {
                 continue;
             }

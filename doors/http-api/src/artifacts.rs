@@ -113,7 +113,7 @@ impl From<ArtifactInfo> for ArtifactPayload {
 /// Artifacts that a caller may see: its own, or all for operators and readers.
 fn access(caller: &HttpCaller) -> ArtifactAccess {
     match caller.scope {
-        CredentialScope::Session => ArtifactAccess::User(caller.user),
+        CredentialScope::Session | CredentialScope::Webhook => ArtifactAccess::User(caller.user),
         CredentialScope::Operator | CredentialScope::ReadOnly => ArtifactAccess::Operator,
     }
 }

@@ -60,6 +60,12 @@ impl ApiError {
         Self::of_kind(kind, error).about(tool_id)
     }
 
+    /// A refusal with a status of its own.
+    pub(super) fn with(status: StatusCode, error: ToolError) -> Self {
+        let Kind(_, code, reasons) = Kind::of(&error);
+        Self::of_kind(Kind(status, code, reasons), error)
+    }
+
     /// A request against another one.
     pub(super) fn conflict(error: ToolError) -> Self {
         Self::of_kind(Kind(StatusCode::CONFLICT, Code::ToolConflict, Vec::new()), error)
@@ -162,7 +168,9 @@ impl IntoResponse for ApiError {
         match self {
             Self::Plain(status, why) => {
                 let mut answer = plain(status, why);
-                if status == StatusCode::SERVICE_UNAVAILABLE {
+                if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS]
+                    .contains(&status)
+                {
                     let soon = HeaderValue::from_static("1");
                     answer.headers_mut().insert(header::RETRY_AFTER, soon);
                 }

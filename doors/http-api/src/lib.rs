@@ -33,6 +33,7 @@ mod state;
 mod status;
 mod tools;
 mod toolsets;
+mod webhooks;
 
 use std::{sync::Arc, time::Duration};
 
@@ -94,6 +95,7 @@ pub async fn routes(
     let api = Arc::new(Api {
         hosts: AllowedHosts::new(&http.allowed_hosts, &http.allowed_origins),
         bodies: BodyGate::new(&core, options.max_body_mb),
+        webhook_bodies: webhooks::bodies(&core),
         requests: SharedPool::new("http.api.max_requests", options.max_requests),
         streams: SharedPool::new("http.api.max_streams", options.max_streams),
         lasting: LastingSessions::new(sessions.clone(), Door::HttpApi, "http-api"),
@@ -134,6 +136,9 @@ async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiEr
     let foreign = |why: &'static str| ApiError::plain(StatusCode::FORBIDDEN, why);
     api.hosts.check_request(&request).map_err(|it| foreign(it.why()))?;
     let path = request.uri().path();
+    if path.starts_with(webhooks::PATH) {
+        return webhooks::admit(api, request, next).await;
+    }
     let (public, stream) = (is_public(path), is_stream(path));
     let mut request = request;
     let mut user = User::Nobody;

@@ -18,7 +18,7 @@ use super::{
     published::{AnyErrorBody, PlainErrorBody},
     runs, sessions,
     state::Api,
-    status, tools, toolsets,
+    status, tools, toolsets, webhooks,
 };
 
 /// Name of the way to authenticate.
@@ -73,6 +73,7 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(chats::messages, chats::send))
         .routes(routes!(chats::stream))
         .routes(routes!(runs::stream))
+        .routes(routes!(webhooks::begin))
         .routes(routes!(policy::rules, policy::add))
         .routes(routes!(policy::remove))
         .routes(routes!(policy::explain))

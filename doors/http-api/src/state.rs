@@ -27,6 +27,7 @@ pub(super) struct Api {
     pub(super) core: Arc<DaemonServices>,
     pub(super) hosts: AllowedHosts,
     pub(super) bodies: BodyGate,
+    pub(super) webhook_bodies: BodyGate,
     /// Requests at a time, streams of events not counted.
     pub(super) requests: SharedPool,
     /// Streams of events at a time.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use getrandom::Error as NoRandom;
 use hivekeep_kernel::{CredentialId, Layer, SecretString, ToolError, User};
-use hivekeep_ports::KnownUsers;
+use hivekeep_ports::{KnownUsers, WebhookTarget};
 use hivekeep_runtime::log::{self, Decision, Log, LogError, Sourced};
 use hivekeep_store::{Journal, NewEvent};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ pub enum CredentialScope {
     Session,
     /// Reads and searches, and changes nothing.
     ReadOnly,
+    /// Begins runs of one DAG by webhooks. It is shown nowhere else: no door lets it in.
+    #[value(skip)]
+    Webhook,
 }
 
 impl std::fmt::Display for CredentialScope {
@@ -47,6 +50,7 @@ impl std::fmt::Display for CredentialScope {
             Self::Operator => "operator",
             Self::Session => "session",
             Self::ReadOnly => "read-only",
+            Self::Webhook => "webhook",
         })
     }
 }
@@ -64,6 +68,9 @@ pub struct CredentialRow {
     pub created_at: DateTime<Utc>,
     /// The user that made the credential.
     pub created_by: User,
+    /// DAG of a credential for webhooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<WebhookTarget>,
 }
 
 impl CredentialRow {
@@ -106,18 +113,41 @@ impl Credentials {
         scope: CredentialScope,
         by: User,
     ) -> Result<(CredentialRow, SecretString), ToolError> {
+        self.make(name, scope, by, None).await
+    }
+
+    /// Makes a credential for the webhooks of a DAG, as [`Self::create`] does.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub async fn create_webhook(
+        &self,
+        name: &str,
+        target: WebhookTarget,
+        by: User,
+    ) -> Result<(CredentialRow, SecretString), ToolError> {
+        self.make(name, CredentialScope::Webhook, by, Some(target)).await
+    }
+
+    async fn make(
+        &self,
+        name: &str,
+        scope: CredentialScope,
+        by: User,
+        webhook: Option<WebhookTarget>,
+    ) -> Result<(CredentialRow, SecretString), ToolError> {
         check(name)?;
         let secret = secret().map_err(|error| ToolError::internal(error.to_string()))?;
         let (id, at) = (CredentialId::new(), Utc::now());
-        let row =
-            CredentialRow { id, name: name.to_owned(), scope, created_at: at, created_by: by };
+        let (name, created_at, created_by) = (name.to_owned(), at, by);
+        let row = CredentialRow { id, name, scope, created_at, created_by, webhook };
         let digest = digest(secret.expose().as_bytes());
         let record = Record::Created(Kept { row: row.clone(), sha256: hex(&digest) });
         let event = event("credential.created", &row, by);
         let durable = self.0.log.decide(|keyring| {
             let live = keyring.map(Keyring::rows).unwrap_or_default();
-            if live.iter().any(|one| one.name == name) {
-                return Err(taken(name));
+            if live.iter().any(|one| one.name == row.name) {
+                return Err(taken(&row.name));
             }
             match live.len() < MOST {
                 true => Ok(Decision::record(record).event(event)),
@@ -155,9 +185,20 @@ impl Credentials {
         revoked.ok_or_else(|| ToolError::internal("a credential was revoked and has no name"))
     }
 
-    /// The credential that a client shows, if it is one. Takes as long for a near miss as for a wild
-    /// guess.
+    /// The credential that a client shows, if it is one, and none for webhooks. Takes as long for a near miss as for a
+    /// wild guess.
     pub fn find(&self, given: &[u8]) -> Option<CredentialRow> {
+        self.known(given).filter(|row| row.scope != CredentialScope::Webhook)
+    }
+
+    /// The credential and the DAG of a webhook that somebody shows the bearer of, as [`Self::find`] does.
+    pub fn find_webhook(&self, given: &[u8]) -> Option<(CredentialRow, WebhookTarget)> {
+        let row = self.known(given).filter(|row| row.scope == CredentialScope::Webhook)?;
+        let target = row.webhook.clone()?;
+        Some((row, target))
+    }
+
+    fn known(&self, given: &[u8]) -> Option<CredentialRow> {
         let given = digest(given);
         self.0.log.view(|keyring| {
             let all = keyring?.all();
@@ -240,7 +281,7 @@ fn too_many() -> ToolError {
 }
 
 fn event(kind: &str, row: &CredentialRow, by: User) -> NewEvent {
-    let data = json!({ "name": row.name, "scope": row.scope, "by": by });
+    let data = json!({ "name": row.name, "scope": row.scope, "by": by, "webhook": row.webhook });
     NewEvent { kind: kind.to_owned(), subject: row.id.to_string(), data }
 }
 

@@ -134,7 +134,11 @@ pub(crate) fn check_tools(agent: &AgentManifest, known: &[&str], problems: &mut 
     }
 }
 
-fn check_delivery(delivery: &AgentDelivery, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+pub(crate) fn check_delivery(
+    delivery: &AgentDelivery,
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
     check_unique(delivery.destinations.iter().map(|one| &one.name), at, problems);
     for (index, one) in delivery.destinations.iter().enumerate() {
         let kinds = [&one.email, &one.webhook, &one.rest, &one.sms];

@@ -20,6 +20,7 @@ use super::{
     },
 };
 use crate::{
+    agent::check_delivery,
     common::{JsonObject, check_json_schema, check_pattern},
     problems::{ManifestPath, ProblemList, at},
 };
@@ -89,6 +90,9 @@ fn check_root(dag: &DagManifest, problems: &mut ProblemList<'_>) {
     }
     if dag.hist_retention_days.is_some() && dag.hist_retention_runs.is_some() {
         problems.add_key(&at!["hist_retention_runs"], "excludes `hist_retention_days`: keep one");
+    }
+    if let Some(delivery) = &dag.delivery {
+        check_delivery(delivery, &at!["delivery", "destinations"], problems);
     }
     if let Some(times) = &dag.schedule {
         check_schedule(times, &at!["schedule"], problems);

@@ -42,6 +42,20 @@ impl RunStatus {
     }
 }
 
+/// Bound of its own on how long a run that is over is kept. The number of all that are kept bounds it, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RunRetention {
+    /// Days that the options say.
+    #[default]
+    Usual,
+    /// Days of its own.
+    Days(u32),
+    /// Any age, while fewer than so many of its group and its user have ended behind it.
+    Newest(usize),
+    /// Any age.
+    Always,
+}
+
 /// Place of a run in the order of a queue: after those of a greater priority, and the older ones of the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunQueue {
@@ -96,6 +110,11 @@ pub trait RunState: SagaState {
     /// Queue that it waits in for its place, if it is not refused without one.
     fn queue(&self) -> Option<&RunQueue> {
         None
+    }
+
+    /// Bound of its own on how long it is kept.
+    fn retention(&self) -> RunRetention {
+        RunRetention::Usual
     }
 
     /// Words for whoever waits for its end.

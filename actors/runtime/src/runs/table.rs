@@ -2,6 +2,7 @@
 //! left of their states. Bounds how many are begun and how many are kept.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     sync::Mutex,
     time::Duration,
@@ -11,7 +12,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{Layer, ToolError, User, codes, lock};
 use tokio::sync::watch;
 
-use super::{IdOf, ListedRuns, RunCaller, RunOptions, RunQueue, RunState, RunStatus};
+use super::{IdOf, ListedRuns, RunCaller, RunOptions, RunQueue, RunRetention, RunState, RunStatus};
 use crate::{
     log::Log,
     saga::{Saga, SagaHandle, SagaView},
@@ -283,17 +284,34 @@ impl<G: Saga<State: RunState>> Table<G> {
     /// Takes out what is over for too long, and the oldest of whoever has the most, as far as there are too many.
     pub(super) fn expire(&self, options: &RunOptions, now: DateTime<Utc>) -> Vec<IdOf<G>> {
         let mut runs = lock(&self.runs);
-        let age = Duration::from_secs(u64::from(options.kept_days) * SECS_A_DAY);
         let over = runs.iter().filter_map(|(id, run)| match run {
-            KeptRun::Over(state) => Some((state.ended_at().unwrap_or(now), *id, state.user())),
+            KeptRun::Over(state) => {
+                Some((state.ended_at().unwrap_or(now), *id, state.user(), state.retention()))
+            }
             _ => None,
         });
         let mut over: Vec<_> = over.collect();
         // The last that ended first.
-        over.sort_unstable_by(|one, other| other.cmp(one));
+        over.sort_unstable_by_key(|(ended, id, ..)| Reverse((*ended, *id)));
         let (mut gone, mut kept, mut of_users) = (Vec::new(), 0, HashMap::<User, Vec<_>>::new());
-        for (ended, id, user) in over {
-            if (now - ended).to_std().is_ok_and(|since| since > age) {
+        let mut of_groups = HashMap::<_, usize>::new();
+        for (ended, id, user, retention) in over {
+            let is_older = |days: u32| {
+                let age = Duration::from_secs(u64::from(days) * SECS_A_DAY);
+                (now - ended).to_std().is_ok_and(|since| since > age)
+            };
+            let expires = match retention {
+                RunRetention::Usual => is_older(options.kept_days),
+                RunRetention::Days(days) => is_older(days),
+                RunRetention::Always => false,
+                RunRetention::Newest(most) => {
+                    let group = runs.get(&id).map(|run| run.coming(RunState::group));
+                    let newer = of_groups.entry((user, group)).or_default();
+                    *newer += 1;
+                    *newer > most
+                }
+            };
+            if expires {
                 gone.push(id);
             } else {
                 kept += 1;

@@ -20,7 +20,7 @@ use self::{
     stage::{ADA, BEN, OPERATOR, ROOMY, Stage, eventually},
     toy::{Errand, Plan},
 };
-use super::{RunCursor, RunEvents, RunOptions, RunState, RunStatus};
+use super::{RunCursor, RunEvents, RunOptions, RunRetention, RunState, RunStatus};
 use crate::log;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -270,6 +270,25 @@ async fn what_is_over_is_kept_by_count_and_age_and_can_be_removed() {
     assert_eq!(stage.streams(), 3);
     let stage = stage.crashed().await;
     assert_eq!(stage.runs.list(OPERATOR, None, 10).1, 3);
+
+    let stage = Stage::new(RunOptions { kept: 9, kept_days: 0, ..ROOMY }).await;
+    let mut all = Vec::new();
+    for (group, retention) in [
+        ("a", RunRetention::Newest(2)),
+        ("a", RunRetention::Newest(2)),
+        ("b", RunRetention::Always),
+        ("b", RunRetention::Days(1)),
+        ("b", RunRetention::Usual),
+        ("a", RunRetention::Newest(2)),
+        ("b", RunRetention::Newest(2)),
+    ] {
+        let id = stage.begin(ADA, Plan { retention, ..of_group(group) }).await.expect("begun");
+        eventually(|| stage.runs.get(ADA, &id).is_ok_and(|view| view.state.rested)).await;
+        all.push(id);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let is_kept = || all.iter().map(|id| stage.runs.get(ADA, id).is_ok()).collect::<Vec<_>>();
+    eventually(|| is_kept() == [false, true, true, true, false, true, true]).await;
 
     let stage = Stage::new(RunOptions { kept_days: 0, ..ROOMY }).await;
     let open = stage.begin(ADA, asks()).await.expect("begun");

@@ -23,7 +23,7 @@ mod scopes;
 mod text;
 mod variables;
 
-pub use begin::{Begin, BeginAnswer, BeginError, BeginNeed, RunBeginning, RunFacts};
+pub use begin::{BROUGHT, Begin, BeginAnswer, BeginError, BeginNeed, RunBeginning, RunFacts};
 pub use dotenv::{DotenvError, dotenv};
 pub use env::{managed_env, resolve_env};
 pub use evaluation::{Computation, TextPart, evaluate};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{CallCx, RunId, ToolError};
+use hivekeep_kernel::{CallCx, Layer, RunId, ToolError};
 use hivekeep_plan::progress::RetryFrom;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
     show::{find, status},
     types::{DagAction, DagControl, DagControlled},
 };
-use crate::{AnswerEffect, FormValues, StepAnswer, service::WorkflowService};
+use crate::{AnswerEffect, FormValues, RunTrigger, StepAnswer, codes, service::WorkflowService};
 
 /// Step that an action is on.
 fn named(step: &Option<String>) -> Answer<&str> {
@@ -32,6 +32,7 @@ impl WorkflowService {
             DagAction::Stop => runs.cancel(caller, id).await?,
             DagAction::Reschedule => {
                 run_id = RunId::new();
+                let (view, _) = self.runs.told(caller, id).await?;
                 // The new run is its caller's, whosever the other one was.
                 let owner = (self.sessions.caller(cx.session)?, cx.session);
                 self.runs.begin_again(&view.state, run_id, owner).await?;
@@ -64,6 +65,11 @@ impl WorkflowService {
                         RetryFrom::Node { node, behind }
                     }
                 };
+                if let RunTrigger::Parent { run, .. } = view.state.begun.trigger {
+                    let message = format!("the run is of a step of the run {run}");
+                    return Err(ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
+                        .next("retry that one: it does again what failed here"));
+                }
                 runs.reopen(caller, id, move |state| state.retried(from)).await?;
                 true
             }

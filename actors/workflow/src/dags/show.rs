@@ -91,6 +91,7 @@ pub(super) fn row(view: &View) -> DagRunRow {
         trigger: match begun.trigger {
             RunTrigger::Start => "start",
             RunTrigger::Schedule { .. } => "schedule",
+            RunTrigger::Webhook { .. } => "webhook",
             RunTrigger::Parent { .. } => "parent",
         },
         waiting: waiting.unwrap_or_default(),
@@ -112,7 +113,7 @@ fn shown(view: &View, records: &[RunRecord], offset: usize, limit: usize) -> Dag
     let outputs = work.filter(|_| over).and_then(|work| run_outputs(state, work).ok());
     let parent = match state.begun.trigger {
         RunTrigger::Parent { run, .. } => Some(run),
-        RunTrigger::Start | RunTrigger::Schedule { .. } => None,
+        _ => None,
     };
     let row = row(view);
     DagRunShown {

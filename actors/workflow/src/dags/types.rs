@@ -137,7 +137,7 @@ pub(super) struct DagRunRow {
     pub(super) name: String,
     /// `queued`, `pending`, `running`, `succeeded`, `partly_succeeded`, `failed`, `aborted` or `rejected`.
     pub(super) status: &'static str,
-    /// Reason of its beginning: `start`, `schedule`, or `parent` for a run of another one's step.
+    /// Reason of its beginning: `start`, `schedule`, `webhook`, or `parent` for a run of another one's step.
     pub(super) trigger: &'static str,
     /// Steps that wait for a person, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]

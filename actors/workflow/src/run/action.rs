@@ -15,7 +15,7 @@ use super::{
     kept_state::StateCall,
     obeyed::steps,
     outputs::{StepOutput, Succeeded, most_bytes},
-    requests::FETCHER,
+    requests::{FETCHER, of_key},
     work::{NodeEnd, NodeTry, stream_file},
 };
 use crate::jq::JqRequest;
@@ -29,7 +29,8 @@ pub(super) fn tools(dag: &DagManifest) -> impl Iterator<Item = String> + use<> {
     let (own, mut found): (BTreeSet<String>, _) = called.partition(|name| is_builtin(name));
     let fetches = |name: &String| name == "http.request" || name == "wait.http";
     let is_old = |step: &hivekeep_manifest::dag::DagStep| step.step_type.as_deref() == Some("http");
-    if own.iter().any(fetches) || steps(dag).into_iter().any(is_old) {
+    let tells = dag.delivery.is_some();
+    if tells || own.iter().any(fetches) || steps(dag).into_iter().any(is_old) {
         found.insert(FETCHER.to_owned());
     }
     found.into_iter()
@@ -212,6 +213,20 @@ impl RunSaga {
             let message = "the daemon ended while it was sent, and whether it arrived is not known";
             return Err(failed(message.to_owned()));
         }
+        let id = self.send_mail(of.state, of_key(of), with).await?;
+        Ok(json!({ "message_id": id }).to_string())
+    }
+
+    /// Sends a mail of settings as the run's owner; its id.
+    ///
+    /// # Errors
+    /// `step_failed` for settings that are not here, and where no mail is sent; those of the server.
+    pub(super) async fn send_mail(
+        &self,
+        state: &RunFold,
+        key: String,
+        with: &Map<String, Value>,
+    ) -> Result<String, ToolError> {
         for name in ["attachments", "attach_logs"] {
             if with.get(name).is_some_and(|it| !it.is_null() && *it != false && *it != json!([])) {
                 let message = format!("`with.{name}` is not here: name the files in the text");
@@ -232,10 +247,9 @@ impl RunSaga {
             reply_to: Some(text("from")).filter(|from| !from.trim().is_empty()),
             subject: text("subject"),
             body: text("message"),
-            key: format!("{}-{}", of.state.begun.id, of.name),
+            key,
         };
-        let id = mails.send(of.state.begun.user, mail).await?;
-        Ok(json!({ "message_id": id }).to_string())
+        mails.send(state.begun.user, mail).await
     }
 
     /// Calls a tool in the run's session, through every step of the dispatcher; `None` where it was cut short. A call

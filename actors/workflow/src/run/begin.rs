@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{
     RunFold, RunRecord, RunSaga, RunTrigger,
     command::{CommandRequest, LONGEST_SECS},
+    delivery::deliveries,
     obeyed::{not_here, not_obeyed, setting_not_obeyed},
     outputs::READ_BYTES,
     records::{RunBegun, RunDag, RunPlace, RunResolved, RunText},
@@ -234,6 +235,9 @@ impl RunSaga {
 fn planned(dag: &DagManifest, beginning: RunBeginning) -> Result<RunResolved, ToolError> {
     if let Some(field) = not_obeyed(dag) {
         return Err(invalid(format!("no run obeys {field} yet")));
+    }
+    if let Err(field) = deliveries(dag) {
+        return Err(invalid(format!("no run obeys {field}")));
     }
     if let Some(message) = not_here(dag) {
         return Err(invalid(message));

@@ -3,7 +3,10 @@
 use chrono::Utc;
 use hivekeep_kernel::{RunId, ToolError, User, codes};
 use hivekeep_manifest::dag::{DagManifest, DagStepEntry, DagSteps, DagType};
-use hivekeep_plan::progress::{ChildPhase, NodeKey, NodePhase, ProgressRecord, RunOutcome};
+use hivekeep_plan::{
+    plan::NodeIndex,
+    progress::{ChildPhase, NodeKey, NodePhase, ProgressRecord, RetryFrom, RunOutcome},
+};
 use hivekeep_runtime::{
     log::{Decision, LogError},
     runs::{RunCaller, Runs},
@@ -37,26 +40,42 @@ impl RunSaga {
     /// Begins a child, unless an earlier incarnation did, and records that.
     pub(super) async fn child(&self, key: NodeKey, child: u32) -> Result<(), LogError> {
         let state = self.handle.state();
-        let begun = async {
-            let work = state.work().ok_or_else(ToolError::cancelled)?;
-            let children = state.children.get(&key.node).cloned().unwrap_or_default();
-            let planned = children.get(child as usize);
-            let planned = planned.ok_or_else(|| ToolError::internal("a child of no step"))?;
-            let first = self.first_record(&state, work, key, child, planned)?;
-            self.begin_child(planned.id, &first, self.cancel_of(&state, key)).await?;
-            if self.cancel_of(&state, key).is_cancelled() {
-                // The stop of the run may have looked before the child was there.
-                self.runs()?.cancel(DAEMON, &planned.id.to_string()).await?;
-            }
-            Ok(())
+        let Some(planned) = planned(&state, key.node, child) else { return Ok(()) };
+        let left = match state.results.get(&(key.node, child)) {
+            // It succeeded in an earlier try.
+            Some(left) => (**left).clone(),
+            None => match self.goes_on(&state, key, child, planned).await {
+                Ok(()) => {
+                    let begun = ProgressRecord::ChildBegun { key, child, at: Utc::now() };
+                    return self.moved(begun, None).await;
+                }
+                Err(error) => NodeLeft { error: Some(Box::new(error)), ..NodeLeft::default() },
+            },
         };
-        let outcome = begun.await;
-        let at = Utc::now();
-        self.moved(ProgressRecord::ChildBegun { key, child, at }, None).await?;
-        if let Err(error) = outcome {
-            let left = NodeLeft { error: Some(Box::new(error)), ..NodeLeft::default() };
-            let ended = ProgressRecord::ChildEnded { key, child, succeeded: false, at };
-            self.moved(ended, Some(Box::new(left))).await?;
+        let decide = |state: &RunFold| Ok(ended(state, (key.node, child), planned.id, left));
+        self.handle.decide::<LogError>(decide).await
+    }
+
+    /// Has the run of a child begun, or going on.
+    async fn goes_on(
+        &self,
+        state: &RunFold,
+        key: NodeKey,
+        child: u32,
+        planned: &RunChild,
+    ) -> Result<(), ToolError> {
+        let (work, cancel) = (state.work(), self.cancel_of(state, key));
+        let work = work.ok_or_else(ToolError::cancelled)?;
+        match planned.attempt {
+            Some(before) => self.retry_child(planned.id, before, cancel).await?,
+            None => {
+                let first = self.first_record(state, work, key, child, planned)?;
+                self.begin_child(planned.id, &first, cancel).await?;
+            }
+        }
+        if cancel.is_cancelled() {
+            // The stop of the run may have looked before the child was there.
+            self.runs()?.cancel(DAEMON, &planned.id.to_string()).await?;
         }
         Ok(())
     }
@@ -85,6 +104,65 @@ impl RunSaga {
             }
         }
         Ok(())
+    }
+
+    /// Children of a step that is retried: those that succeeded, those whose runs go on, and under other ids those whose
+    /// runs never came to a step, or are gone.
+    pub(super) fn retried_children(
+        &self,
+        state: &RunFold,
+        node: NodeIndex,
+        children: &[RunChild],
+    ) -> Result<Vec<RunChild>, ToolError> {
+        let runs = self.runs()?;
+        let attempt = |id: RunId| {
+            let view = runs.get(DAEMON, &id.to_string()).ok()?;
+            view.state.work().map(|_| view.state.attempt)
+        };
+        let again = |(at, child): (u32, &RunChild)| match attempt(child.id) {
+            _ if state.results.contains_key(&(node, at)) => child.clone(),
+            Some(attempt) => RunChild { attempt: Some(attempt), ..child.clone() },
+            None => RunChild { id: RunId::new(), attempt: None, ..child.clone() },
+        };
+        Ok((0u32..).zip(children).map(again).collect())
+    }
+
+    /// Has a child's run do again what failed in it, unless an earlier incarnation did.
+    ///
+    /// # Errors
+    /// As for [`Self::begin_child`].
+    async fn retry_child(
+        &self,
+        id: RunId,
+        before: u32,
+        cancel: &CancellationToken,
+    ) -> Result<(), ToolError> {
+        let (runs, until, id) = (self.runs()?, Instant::now() + PATIENCE, id.to_string());
+        loop {
+            let over = runs.until(DAEMON, &id, |state| state.attempt > before);
+            let over =
+                cancel.run_until_cancelled(over).await.ok_or_else(ToolError::cancelled)??;
+            if over.state.attempt > before {
+                return Ok(());
+            }
+            let retried = move |state: &RunFold| match state.attempt > before {
+                true => Ok(Decision::nothing()),
+                // One without a failure that its parent never heard of.
+                false => {
+                    let failed = state.retried(RetryFrom::Failed);
+                    failed.or_else(|_| state.retried(RetryFrom::Beginning))
+                }
+            };
+            match runs.reopen(DAEMON, &id, retried).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is(codes::TOO_MANY_RUNS) => {}
+                Err(error) if error.is(codes::BUSY) && Instant::now() < until => {}
+                Err(error) => return Err(error),
+            }
+            if tokio::time::timeout(PAUSE, cancel.cancelled()).await.is_ok() {
+                return Err(ToolError::cancelled());
+            }
+        }
     }
 
     fn first_record(
@@ -193,7 +271,7 @@ impl RunSaga {
         let RunTrigger::Parent { run, key, child } = state.begun.trigger else { return };
         let succeeded =
             matches!(state.outcome(), Some(RunOutcome::Succeeded | RunOutcome::PartlySucceeded));
-        let mut left = NodeLeft::default();
+        let (mut left, id) = (NodeLeft::default(), state.begun.id);
         let outputs = match &state.machine {
             Some(machine) => {
                 left.error = machine.error().map(Box::new);
@@ -214,7 +292,12 @@ impl RunSaga {
         left.succeeded = succeeded;
         loop {
             let told = match self.runs() {
-                Ok(runs) => tell_parent(&runs, run, key, child, succeeded, left.clone()).await,
+                Ok(runs) => {
+                    let left = left.clone();
+                    let decide =
+                        move |state: &RunFold| Ok(ended(state, (key.node, child), id, left));
+                    runs.tell(DAEMON, &run.to_string(), decide).await
+                }
                 Err(error) => Err(error),
             };
             match told {
@@ -237,33 +320,34 @@ fn asks_people(dag: &DagManifest) -> bool {
     steps(dag).into_iter().any(|step| step.action.as_deref() == Some(TASK))
 }
 
-/// Records a child's end in its parent, with its beginning where the parent has not recorded that yet.
-async fn tell_parent(
-    runs: &Runs<RunSaga>,
-    parent: RunId,
-    key: NodeKey,
-    child: u32,
-    succeeded: bool,
+fn planned(state: &RunFold, node: NodeIndex, child: u32) -> Option<&RunChild> {
+    state.children.get(&node)?.get(child as usize)
+}
+
+/// End of a child in its parent, with its beginning where the parent has not recorded that yet; nothing where the parent
+/// does not wait for that run.
+fn ended(
+    state: &RunFold,
+    (node, child): (NodeIndex, u32),
+    id: RunId,
     left: NodeLeft,
-) -> Result<(), ToolError> {
-    let decide = move |state: &RunFold| {
-        let at = Utc::now();
-        let node = state.work().and_then(|work| work.progress.node(key.node));
-        let Some(NodePhase::Children(children)) =
-            node.filter(|it| it.tries == key.tries).map(|it| &it.phase)
-        else {
-            return Ok(Decision::nothing());
-        };
-        let ended = ProgressRecord::ChildEnded { key, child, succeeded, at };
-        let ended = RunRecord::Moved { progress: ended, left: Some(Box::new(left)) };
-        Ok(match children.get(child as usize) {
-            Some(ChildPhase::Open) => {
-                let begun = RunRecord::moved(ProgressRecord::ChildBegun { key, child, at });
-                Decision::record(begun).and(ended)
-            }
-            Some(ChildPhase::Begun) => Decision::record(ended),
-            _ => Decision::nothing(),
-        })
+) -> Decision<RunRecord> {
+    let at = Utc::now();
+    let is_meant = planned(state, node, child).is_some_and(|child| child.id == id);
+    let progress = state.work().and_then(|work| work.progress.node(node)).filter(|_| is_meant);
+    let Some((tries, NodePhase::Children(children))) = progress.map(|it| (it.tries, &it.phase))
+    else {
+        return Decision::nothing();
     };
-    runs.tell(DAEMON, &parent.to_string(), decide).await
+    let key = NodeKey { node, tries };
+    let ended = ProgressRecord::ChildEnded { key, child, succeeded: left.succeeded, at };
+    let ended = RunRecord::Moved { progress: ended, left: Some(Box::new(left)) };
+    match children.get(child as usize) {
+        Some(ChildPhase::Open) => {
+            let begun = RunRecord::moved(ProgressRecord::ChildBegun { key, child, at });
+            Decision::record(begun).and(ended)
+        }
+        Some(ChildPhase::Begun) => Decision::record(ended),
+        _ => Decision::nothing(),
+    }
 }

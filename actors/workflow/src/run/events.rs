@@ -35,6 +35,7 @@ pub(super) fn of(record: &RunRecord) -> RunEvent {
             "container_run_started",
             json!({ "state_name": state, "step": step, "workspace_id": workspace }),
         ),
+        RunRecord::Delivered { about, .. } => about.event(),
         RunRecord::Closed { error, .. } => ("session_closed", json!({ "error": error })),
     };
     RunEvent { event_type, payload }

@@ -62,7 +62,13 @@ pub(super) fn called(
                 .map_err(|_| too_long("with.params"))?,
         };
         if seen.insert((name.clone(), given.to_string())) {
-            children.push(RunChild { id: RunId::new(), dag: Some(name), given, key: None });
+            children.push(RunChild {
+                id: RunId::new(),
+                dag: Some(name),
+                given,
+                key: None,
+                attempt: None,
+            });
         }
     }
     Ok(children)
@@ -158,7 +164,8 @@ pub(super) fn looped(
         if key.trim().is_empty() || !keys.insert(key.clone()) {
             return Err(failed(format!("the key `{key:.80}` of an item is blank, or there twice")));
         }
-        children.push(RunChild { id: RunId::new(), dag: None, given: item, key: Some(key) });
+        let key = Some(key);
+        children.push(RunChild { id: RunId::new(), dag: None, given: item, key, attempt: None });
     }
     Ok(children)
 }

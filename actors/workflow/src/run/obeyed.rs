@@ -32,7 +32,6 @@ pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
         ("secrets", dag.secrets.is_some()),
         ("tools", dag.tools.is_some()),
         ("resources", dag.resources.is_some()),
-        ("mail_on", dag.mail_on.is_some()),
         ("artifacts", dag.artifacts.is_some()),
         ("actions", dag.actions.is_some()),
         ("step_types", dag.step_types.is_some()),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{RunId, SessionId, ToolError, User, WorkspaceId};
+use hivekeep_kernel::{CredentialId, RunId, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_manifest::dag::DagManifest;
 use hivekeep_plan::{
     lower::StepWork,
@@ -21,7 +21,10 @@ use hivekeep_runtime::runs::RunQueue;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answers::{NodeWait, PersonAnswer};
+use super::{
+    answers::{NodeWait, PersonAnswer},
+    delivery::DeliveryRecord,
+};
 use crate::machine::{MachineRecord, RunWorkflow};
 
 /// Reason of a run's beginning.
@@ -34,6 +37,14 @@ pub enum RunTrigger {
     Schedule {
         /// The time.
         time: DateTime<Utc>,
+    },
+    /// A stranger asked for it by a webhook.
+    Webhook {
+        /// Credential of the stranger.
+        hook: CredentialId,
+        /// Key that no other run of the webhook has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
     },
     /// A step of another run runs it, or does it for one of its items.
     Parent {
@@ -92,6 +103,9 @@ pub(crate) struct RunChild {
     /// Key of the item of a loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
+    /// Times that its run was retried before, of one that is retried with the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attempt: Option<u32>,
 }
 
 /// First record.
@@ -258,6 +272,8 @@ pub(crate) enum RunRecord {
     Signalled { response: String, at: DateTime<Utc> },
     /// A container of a state has its workspace, and is about to run.
     Contained { state: String, step: String, workspace: WorkspaceId, at: DateTime<Utc> },
+    /// A receiver of its end is being told, or was.
+    Delivered { about: Box<DeliveryRecord>, at: DateTime<Utc> },
     /// Its session is closed, or could not be.
     Closed {
         at: DateTime<Utc>,
@@ -287,6 +303,7 @@ impl RunRecord {
             | Self::Placed { at, .. }
             | Self::Signalled { at, .. }
             | Self::Contained { at, .. }
+            | Self::Delivered { at, .. }
             | Self::Closed { at, .. } => *at,
             Self::Moved { progress, .. } => progress.at(),
         }

@@ -7,7 +7,7 @@ use hivekeep_plan::resolve::value_text;
 use hivekeep_ports::{OutboundAnswer, OutboundRequest, OutboundRequests};
 use serde_json::{Map, Value, json};
 
-use super::{RunSaga, failure::failed, outputs::most_bytes, work::NodeTry};
+use super::{RunFold, RunSaga, failure::failed, outputs::most_bytes, work::NodeTry};
 use crate::codes;
 
 /// Tool whose rules say from where the run's owner may have something fetched.
@@ -97,7 +97,7 @@ impl RunSaga {
             )));
         }
         let cancel = self.cancel_of(of.state, of.key);
-        let sent = cancel.run_until_cancelled(self.send(of, &request)).await;
+        let sent = cancel.run_until_cancelled(self.send(of.state, of_key(of), &request)).await;
         let OutboundAnswer { status, headers, body } = sent.ok_or_else(ToolError::cancelled)??;
         let is = |name: &str| with.get(name).is_some_and(|value| value_text(value) == "true");
         let as_json = is("json") || with.get("format").is_some_and(|format| format == "json");
@@ -124,11 +124,12 @@ impl RunSaga {
     /// `step_failed` where nothing is sent for the owner; those of the sender.
     pub(super) async fn send(
         &self,
-        of: &NodeTry<'_>,
+        state: &RunFold,
+        key: String,
         request: &StepRequest,
     ) -> Result<OutboundAnswer, ToolError> {
         let daemon = &self.shared.daemon;
-        let (session, asked) = (Self::session(of.state)?, json!({ "url": request.url }));
+        let (session, asked) = (Self::session(state)?, json!({ "url": request.url }));
         let known = self.shared.children.tools(session)?;
         let may = known.iter().any(|tool| tool.declared == FETCHER)
             && daemon.tools.allows(session, &ToolView::default(), FETCHER, &asked);
@@ -142,13 +143,18 @@ impl RunSaga {
             method: request.method.clone(),
             url: request.url.clone(),
             headers: request.headers.clone(),
-            key: format!("{}-{}", of.state.begun.id, of.name),
+            key,
             body: request.body.clone(),
             timeout: request.timeout,
-            most_bytes: most_bytes(of.state),
+            most_bytes: most_bytes(state),
         };
         sender.send(request).await
     }
+}
+
+/// Key of what a try sends.
+pub(super) fn of_key(of: &NodeTry<'_>) -> String {
+    format!("{}-{}", of.state.begun.id, of.name)
 }
 
 /// Status of an answer, also of one that is no success; none where nothing answered this time.

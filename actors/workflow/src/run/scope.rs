@@ -155,7 +155,7 @@ pub(super) fn artifacts_folder(state: &RunFold) -> String {
 }
 
 /// Nodes that a node follows, directly or not.
-fn before(work: &RunWork, node: NodeIndex) -> Vec<NodeIndex> {
+pub(super) fn before(work: &RunWork, node: NodeIndex) -> Vec<NodeIndex> {
     let NodeOrder::Graph { follows } = &work.progress.plan().order else { return Vec::new() };
     let mut seen = vec![false; follows.len()];
     let mut open: Vec<NodeIndex> = follows.get(node.at()).cloned().unwrap_or_default();

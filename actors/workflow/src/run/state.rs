@@ -10,23 +10,27 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User};
 use hivekeep_plan::{
     lower::StepWork,
-    plan::NodeIndex,
+    plan::{NodeIndex, NodeRole},
     progress::{DueStep, NodePhase, ProgressRecord, RetryFrom, RunOutcome, RunProgress, RunStop},
     resolve::RunBeginning,
 };
 use hivekeep_runtime::{
     log::{Decision, Sourced},
-    runs::{RunEvent, RunQueue, RunState, RunStatus},
+    runs::{RunEvent, RunQueue, RunRetention, RunState, RunStatus},
     saga::SagaState,
 };
 
+use serde_json::Value;
+
 use super::{
     answers::{GivenAnswer, PersonAnswer, PushBack},
+    delivery::DeliveryRecord,
     events,
     records::{
         NodeLeft, RunBegun, RunChild, RunPlace, RunRecord, RunResolved, RunText, RunTrigger,
         RunWorkspace,
     },
+    scope::before,
 };
 use crate::{codes, machine::MachineState};
 
@@ -39,6 +43,8 @@ pub(crate) enum RunStep {
     Resolve,
     /// Goes on with the plan.
     Due(DueStep),
+    /// Tells a receiver of the run's end, by its place.
+    Deliver(usize),
     /// Ends the run's session.
     Close,
 }
@@ -58,12 +64,16 @@ pub(crate) struct RunFold {
     pub(crate) children: BTreeMap<NodeIndex, Arc<Vec<RunChild>>>,
     /// Values and errors of children, by their node and place.
     pub(crate) results: Arc<BTreeMap<(NodeIndex, u32), Arc<NodeLeft>>>,
+    /// Children of nodes that failed: these are retried when the node is tried again.
+    pub(crate) retries: BTreeMap<NodeIndex, Arc<Vec<RunChild>>>,
     /// State machine, of a run of a workflow.
     pub(crate) machine: Option<Arc<MachineState>>,
     /// Push-backs of the attempt in their order.
     pub(crate) push_backs: Arc<Vec<PushBack>>,
     /// Nodes that were done again, with the number of push-backs until then.
     pub(crate) pushed_back: BTreeMap<NodeIndex, usize>,
+    /// Last record of each receiver of this end of the run, by its place.
+    pub(super) delivered: BTreeMap<usize, DeliveryRecord>,
     pub(crate) last_at: DateTime<Utc>,
     /// Times that it was retried.
     pub(crate) attempt: u32,
@@ -93,10 +103,10 @@ impl RunFold {
     pub(crate) fn due(&self) -> Vec<RunStep> {
         match &self.stage {
             _ if self.closed => Vec::new(),
-            RunStage::Unresolved(true) | RunStage::Refused(_) => vec![RunStep::Close],
+            RunStage::Unresolved(true) | RunStage::Refused(_) => vec![self.last_step()],
             _ if self.session.is_none() => vec![RunStep::Open],
             RunStage::Unresolved(false) => vec![RunStep::Resolve],
-            RunStage::Works(work) if work.progress.is_over() => vec![RunStep::Close],
+            RunStage::Works(work) if work.progress.is_over() => vec![self.last_step()],
             RunStage::Works(work) => work.progress.due().into_iter().map(RunStep::Due).collect(),
         }
     }
@@ -107,6 +117,10 @@ impl RunFold {
             Some(workspace) => Cow::Owned(workspace.workspace.to_string()),
             None => Cow::Borrowed(self.begun.place.name()),
         }
+    }
+
+    fn last_step(&self) -> RunStep {
+        self.delivery_due().map_or(RunStep::Close, RunStep::Deliver)
     }
 
     /// Plan of a run, once it goes through that.
@@ -182,17 +196,20 @@ impl RunFold {
             }
             ProgressRecord::Entered { key, .. } => {
                 self.children.remove(&key.node);
-                Arc::make_mut(&mut self.results).retain(|(node, _), _| *node != key.node);
+                if !self.retries.contains_key(&key.node) {
+                    Arc::make_mut(&mut self.results).retain(|(node, _), _| *node != key.node);
+                }
             }
             ProgressRecord::Expanded { key, .. } => {
                 let children = left.map(|left| left.children).unwrap_or_default();
+                self.retries.remove(&key.node);
                 self.children.insert(key.node, Arc::new(children));
             }
             ProgressRecord::ChildEnded { key, child, .. } => {
                 let left = Arc::from(left.unwrap_or_default());
                 Arc::make_mut(&mut self.results).insert((key.node, *child), left);
             }
-            ProgressRecord::Retried { .. } => self.reopen(),
+            ProgressRecord::Retried { from, .. } => self.reopen(*from),
             _ => {}
         }
         Some(())
@@ -212,18 +229,31 @@ impl RunFold {
     }
 
     /// Begins another attempt: a session of its own, as the one before is closed.
-    fn reopen(&mut self) {
+    fn reopen(&mut self, from: RetryFrom) {
         let workspace = self.workspace.take().filter(|_| self.begun.place == RunPlace::Own);
         self.inherited = workspace.or(self.inherited.take());
         (self.session, self.closed) = (None, false);
         self.attempt += 1;
         (self.push_backs, self.pushed_back) = Default::default();
+        self.delivered.clear();
         let RunStage::Works(work) = &self.stage else { return };
         let stands = |at: &NodeIndex| {
             let phase = work.progress.node(*at).map(|node| &node.phase);
             matches!(phase, Some(NodePhase::Ended(_)))
         };
         Arc::make_mut(&mut self.left).retain(|at, _| stands(at));
+        let role = |at: &NodeIndex| work.progress.plan().node(*at).map(|node| node.role);
+        let is_step = |at: &NodeIndex| matches!(role(at), Some(NodeRole::Step | NodeRole::Init));
+        // Behind a node that is done again the children may be others.
+        let same = |at: &NodeIndex| {
+            is_step(at) && !stands(at) && before(work, *at).iter().all(stands)
+        };
+        let reaches = from == RetryFrom::Failed && matches!(self.begun.text, RunText::Dag(_));
+        let all = self.children.iter().filter(|(at, _)| reaches && same(at));
+        self.retries = all.map(|(at, children)| (*at, children.clone())).collect();
+        let retries = &self.retries;
+        let results = Arc::make_mut(&mut self.results);
+        results.retain(|(at, _), left| left.succeeded || !retries.contains_key(at));
     }
 }
 
@@ -263,9 +293,11 @@ impl Sourced for RunFold {
             left: Arc::default(),
             children: BTreeMap::new(),
             results: Arc::default(),
+            retries: BTreeMap::new(),
             push_backs: Arc::default(),
             pushed_back: BTreeMap::new(),
             attempt: 0,
+            delivered: BTreeMap::new(),
             closed: false,
         })
     }
@@ -297,6 +329,10 @@ impl Sourced for RunFold {
             RunRecord::Moved { progress, left } => {
                 let refused = RunRecord::Moved { progress: progress.clone(), left: left.clone() };
                 self.moved(progress, left).ok_or(refused)?;
+            }
+            RunRecord::Delivered { about, .. } if self.outcome().is_some() => {
+                self.delivered.insert(about.place, *about);
+                return Ok(());
             }
             RunRecord::Closed { .. } if !self.closed => self.closed = true,
             other => return Err(other),
@@ -390,6 +426,17 @@ impl RunState for RunFold {
         self.begun.queue.as_ref()
     }
 
+    fn retention(&self) -> RunRetention {
+        let dag = &self.begun.dag;
+        match (dag.hist_retention_runs, dag.hist_retention_days.unwrap_or_default()) {
+            (Some(runs), _) if self.takes_place() => {
+                RunRetention::Newest(usize::try_from(runs).unwrap_or(usize::MAX).max(1))
+            }
+            (_, 0) => RunRetention::Usual,
+            (_, days) => u32::try_from(days).map_or(RunRetention::Always, RunRetention::Days),
+        }
+    }
+
     fn event(record: &RunRecord) -> RunEvent {
         events::of(record)
     }
@@ -408,6 +455,16 @@ impl RunState for RunFold {
         (self.push_backs, self.pushed_back) = Default::default();
         self.children.clear();
         self.results = Arc::default();
+        self.retries.clear();
+        if let RunTrigger::Webhook { .. } = self.begun.trigger {
+            // A stranger's payload is read again where it is needed.
+            if let RunText::Dag(text) = &mut Arc::make_mut(&mut self.begun).text {
+                text.given = Value::Null;
+            }
+            if let RunStage::Works(work) = &mut self.stage {
+                Arc::make_mut(work).beginning = Arc::default();
+            }
+        }
         if let Some(machine) = &mut self.machine {
             Arc::make_mut(machine).rest();
         }

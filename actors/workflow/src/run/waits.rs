@@ -12,7 +12,7 @@ use super::{
     command::LONGEST_SECS,
     failure::failed,
     files::path_word,
-    requests::{StepRequest, status_of},
+    requests::{StepRequest, of_key, status_of},
     work::NodeTry,
 };
 
@@ -144,7 +144,7 @@ impl RunSaga {
         let until = Instant::now() + Duration::from_secs(secs);
         let cancel = self.cancel_of(of.state, of.key);
         loop {
-            let sent = cancel.run_until_cancelled(self.send(of, &request));
+            let sent = cancel.run_until_cancelled(self.send(of.state, of_key(of), &request));
             let answered = match sent.await {
                 None => return Err(ToolError::cancelled()),
                 Some(sent) => status_of(sent)?,

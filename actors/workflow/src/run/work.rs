@@ -211,6 +211,9 @@ impl RunSaga {
         if !routed || !self.may_begin(of).await? {
             return Ok(NodeEnd::of(NodeOutcome::Skipped).into());
         }
+        if let Some(children) = state.retries.get(&key.node) {
+            return Ok(AttemptEnd::Expands(self.retried_children(state, key.node, children)?));
+        }
         let children = match (of.node.action.as_str(), &of.node.step.foreach) {
             ("run" | "exec", _) => return self.run_command(of).await.map(AttemptEnd::from),
             ("noop", _) => return Ok(NodeEnd::of(NodeOutcome::Succeeded).into()),
@@ -425,7 +428,10 @@ impl RunSaga {
                             .to_owned()
                     }
                     TaskOutcome::Invalid { reason, .. } => reason.clone(),
-                    other => format!("its command ended: {}, {code:?}", other.word()),
+                    TaskOutcome::Exited { exit_code } => {
+                        format!("its command ended with status {exit_code}")
+                    }
+                    other => format!("its command did not come to its end: {}", other.word()),
                 }));
                 ended.left.stdout_file.clone_from(&capture.stdout.path);
                 ended.left.stderr_file.clone_from(&capture.stderr.path);

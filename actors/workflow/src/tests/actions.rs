@@ -17,7 +17,14 @@ use crate::run::RunFold;
 
 /// Servers of the web and of mails, with what they were sent.
 #[derive(Clone, Default)]
-struct FakeServers(Arc<Mutex<(Vec<OutboundRequest>, Vec<Mail>)>>);
+pub(super) struct FakeServers(Arc<Mutex<(Vec<OutboundRequest>, Vec<Mail>)>>);
+
+impl FakeServers {
+    /// What was sent so far.
+    pub(super) fn sent(&self) -> (Vec<OutboundRequest>, Vec<Mail>) {
+        lock(&self.0).clone()
+    }
+}
 
 #[async_trait]
 impl OutboundRequests for FakeServers {
@@ -28,7 +35,8 @@ impl OutboundRequests for FakeServers {
             sent.0.iter().filter(|it| it.url == request.url).count()
         };
         let refused = |status: u16| {
-            Err(ToolError::new(Layer::Result, RATE_LIMITED, "no").detail("status", status))
+            let error = ToolError::new(Layer::Result, RATE_LIMITED, "no").detail("status", status);
+            Err(if status == 503 { error.retryable() } else { error })
         };
         match request.url.as_str() {
             url if url.ends_with("/never") => refused(404),

@@ -24,7 +24,7 @@ use crate::{
 type State = ScheduleState<ScheduledDag>;
 type Record = ScheduleRecord<ScheduledDag>;
 
-const STEP: &str = "working_dir: .\nsteps: [{ run: echo ran >> done }]\n";
+pub(super) const STEP: &str = "working_dir: .\nsteps: [{ run: echo ran >> done }]\n";
 
 /// A time of at most two minutes ago, with the expression that has it once a day.
 fn recent() -> (DateTime<Utc>, String) {
@@ -34,7 +34,7 @@ fn recent() -> (DateTime<Utc>, String) {
 }
 
 impl Stage {
-    async fn watching() -> Self {
+    pub(super) async fn watching() -> Self {
         Self::with(Options { folders: vec!["here".to_owned()], ..Options::default() }).await
     }
 
@@ -42,17 +42,17 @@ impl Stage {
         self.rig.daemon.ports.find().expect("they are mounted")
     }
 
-    fn folders(&self) -> Arc<DagFolders> {
+    pub(super) fn folders(&self) -> Arc<DagFolders> {
         self.rig.daemon.ports.find().expect("they are mounted")
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         let folder = self.guest.folder().join("dags");
         fs::create_dir_all(&folder).expect("made");
         fs::write(folder.join(name), text).expect("written");
     }
 
-    async fn look(&self) {
+    pub(super) async fn look(&self) {
         self.folders().look(&self.schedules()).await;
     }
 

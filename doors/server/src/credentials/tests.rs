@@ -66,3 +66,22 @@ fn a_name_is_one_word() {
         assert!(check(bad).is_err(), "{bad}");
     }
 }
+
+#[tokio::test]
+async fn the_bearer_of_a_webhook_is_one_for_webhooks_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let journal = journal(dir.path()).await;
+    let credentials = Credentials::open(&journal).await.expect("opens");
+    let named = |name: &str| name.to_owned();
+    let target =
+        WebhookTarget { dag: named("a"), place: named("here"), file: named("dags/a.yaml") };
+    let made = credentials.create_webhook("hook", target.clone(), BY).await.expect("made");
+    let (row, bearer) = (made.0, made.1.expose().as_bytes().to_vec());
+    let (_, other) = credentials.create("ops", CredentialScope::Operator, BY).await.expect("made");
+    assert_eq!(credentials.find(&bearer), None);
+    assert_eq!(credentials.find_webhook(other.expose().as_bytes()), None);
+    assert_eq!(credentials.find_webhook(&bearer), Some((row.clone(), target)));
+    assert!(credentials.list().contains(&row));
+    credentials.revoke("hook", BY).await.expect("revoked");
+    assert_eq!(credentials.find_webhook(&bearer), None);
+}

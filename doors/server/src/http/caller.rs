@@ -66,7 +66,7 @@ impl HttpCaller {
 
     /// True for whoever may change something.
     pub fn may_change(&self) -> bool {
-        self.scope != CredentialScope::ReadOnly
+        matches!(self.scope, CredentialScope::Operator | CredentialScope::Session)
     }
 }
 

@@ -1,10 +1,8 @@
 //! Jobs behind an output, as a manifest asks for them: its handler, and the receivers that it is delivered to.
 
-use std::time::Duration;
-
 use hivekeep_manifest::{
     agent::{AgentSpec, DeliveryCondition, DeliveryDestination, Transform},
-    common::{AttemptLimit, HttpMethod, JsonObject, Labels, OutputHandler, TimeSpan},
+    common::{AttemptLimit, HttpMethod, JsonObject, Labels, OutputHandler, SendAttempts, TimeSpan},
 };
 use hivekeep_runtime::template::{self, TemplateHelpers, TemplateValue};
 use serde::{Deserialize, Serialize};
@@ -12,14 +10,6 @@ use serde_json::Value;
 
 use super::{AgentMachinePlan, JudgePlan, MachineHost, RefusedFields};
 
-/// Attempts at a receiver that does not answer, where the manifest names no number.
-const ATTEMPTS: u64 = 3;
-/// Most of them.
-const MOST_ATTEMPTS: u64 = 10;
-/// Pause between two, where the manifest names none.
-const PAUSE: Duration = Duration::from_secs(5);
-/// Longest pause: an attempt takes the place of an execution that runs.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Longest request and mail, where the manifest names no time.
 const SENDING_SECS: u64 = 30;
 /// Longest work of an agent, a container, a tool or a script, where it names none.
@@ -172,13 +162,10 @@ impl AfterJob {
 
     /// The same, tried again with pauses.
     fn tried(self, retry: Option<&AttemptLimit>, refused: &mut RefusedFields) -> Self {
-        let attempts = retry.map_or(ATTEMPTS, |it| it.max_attempts);
-        let pause = retry.and_then(|it| it.backoff.as_ref()).and_then(TimeSpan::duration);
-        let pause = pause.unwrap_or(PAUSE);
-        let field = format!("{}.retry", self.field);
-        let instead =
-            format!("ask for at most {MOST_ATTEMPTS} attempts, and pauses of at most 60s");
-        refused.add(attempts > MOST_ATTEMPTS || pause > LONGEST_PAUSE, &field, instead);
+        let attempts = SendAttempts::of(retry);
+        let instead = "ask for at most 10 attempts, and pauses of at most 60s";
+        refused.add(attempts.is_none(), &format!("{}.retry", self.field), instead);
+        let SendAttempts { most: attempts, pause } = attempts.unwrap_or_default();
         let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         Self { timeout_secs: SENDING_SECS, attempts, pause_ms, ..self }
     }

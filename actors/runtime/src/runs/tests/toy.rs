@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::{
     log::{LogError, Sourced},
-    runs::{RunEvent, RunQueue, RunState, RunStatus},
+    runs::{RunEvent, RunQueue, RunRetention, RunState, RunStatus},
     saga::{Saga, SagaHandle, SagaState},
 };
 
@@ -40,6 +40,8 @@ pub(super) struct Plan {
     /// A step is left behind the end.
     pub(super) sweeps: bool,
     pub(super) queue: Option<RunQueue>,
+    #[serde(skip)]
+    pub(super) retention: RunRetention,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -195,6 +197,10 @@ impl RunState for Errand {
     fn doing(&self) -> String {
         format!("{} of 3 steps", self.steps)
     }
+    fn retention(&self) -> RunRetention {
+        self.plan.retention
+    }
+
     fn event(record: &Record) -> RunEvent {
         let (event_type, payload) = match record {
             Record::Begun { plan, .. } => ("begun", json!({ "group": plan.group })),

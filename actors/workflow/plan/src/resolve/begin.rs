@@ -22,6 +22,10 @@ use super::{
     resolve, resolve_env, value_text,
 };
 
+/// Parameters that a webhook brings: its payload, and header fields of it as JSON. Where a DAG does not declare them they
+/// are variables of its environment.
+pub const BROUGHT: [&str; 2] = ["WEBHOOK_PAYLOAD", "WEBHOOK_HEADERS"];
+
 /// Record of a beginning: what all texts of the run read, at each attempt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunBeginning {
@@ -128,9 +132,14 @@ impl Begin {
     ///
     /// # Errors
     /// For parameters without a place, a schema that is not there, and texts that are too long.
-    pub fn new(dag: &DagManifest, facts: RunFacts) -> Result<Self, BeginError> {
+    pub fn new(dag: &DagManifest, mut facts: RunFacts) -> Result<Self, BeginError> {
         let declared = dag.params.as_ref().map(|it| DeclaredParams::of(it, facts.schema.as_ref()));
         let declared = declared.transpose()?.unwrap_or_default();
+        for name in BROUGHT.into_iter().filter(|name| !declared.has(name)) {
+            let given = facts.given.named.remove(name);
+            let given = given.map(|value| (name.to_owned(), value_text(&value).into_owned()));
+            facts.inherited_env.extend(given);
+        }
         let consts = consts(dag, &facts.inherited_consts)?;
         let entries = dag.env.iter().flat_map(DagEnv::pairs);
         let mut begin = Self {

@@ -240,6 +240,11 @@ impl DeclaredParams {
         self.schema["properties"][name]["type"].as_str()
     }
 
+    /// Whether a parameter of the name is declared.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.params.iter().any(|param| param.name == name)
+    }
+
     /// Parameters in order, with what is given for each: by name, or by place among the others. What is given
     /// beyond them comes last.
     pub(super) fn assigned(
