@@ -1,5 +1,6 @@
 //! DAGs: `hivekeep run` and `hivekeep dag`.
 
+mod debug;
 mod follow;
 mod validate;
 
@@ -71,6 +72,7 @@ Examples:
   hivekeep dag runs RUN                       # its steps
   hivekeep dag logs RUN build --follow
   hivekeep dag retry RUN --failed
+  hivekeep dag debug RUN build                # a shell in a fork of its machine
   hivekeep dag approve RUN release --value version=2")]
 pub struct Args {
     #[command(subcommand)]
@@ -87,6 +89,7 @@ enum Action {
     Stop(OfRun),
     Retry(RetryArgs),
     Again(OfRun),
+    Debug(OfStep),
     Approve(Decision),
     Reject(Decision),
     PushBack(Decision),
@@ -169,6 +172,15 @@ struct OfRun {
     run: String,
 }
 
+/// Open a shell in a fork of the machine that a failed step with `fork: true` left.
+#[derive(Debug, clap::Args)]
+struct OfStep {
+    /// Id of the run.
+    run: String,
+    /// Name or id of the step.
+    step: String,
+}
+
 /// Do the steps of a run that is over again: all of them, unless it is said which.
 #[derive(Debug, clap::Args)]
 struct RetryArgs {
@@ -216,6 +228,7 @@ pub(super) fn dag(context: &CliContext, args: &Args) -> Result<(), CommandFailur
         Action::Stop(OfRun { run }) => {
             told(&mut client, json!({ "run_id": run, "action": "stop" })).map(drop)
         }
+        Action::Debug(OfStep { run, step }) => debug::debug(&mut client, run, step),
         Action::Approve(decision) => decide(&mut client, "approve", decision),
         Action::Reject(decision) => decide(&mut client, "reject", decision),
         Action::PushBack(decision) => decide(&mut client, "push_back", decision),

@@ -7,15 +7,15 @@ use async_trait::async_trait;
 use hivekeep_file_engine::{PlacePath, WriteText, decode, encode};
 use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId};
 use hivekeep_ports::{
-    FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places,
-    SESSION_PLACE, VolumeFiles, WorkspaceFiles, own_workspace_name,
+    FoundWorkspace, LocatedPlace, MOUNTED_PLACE, PlaceFiles, PlaceFolder, PlaceFolders,
+    PlaceWorkspace, Places, SESSION_PLACE, VolumeFiles, WorkspaceFiles, own_workspace_name,
 };
 
 use crate::{
     Options, codes,
     place::{CommandHost, FilePlace, VOLUME_PREFIX, WORKSPACE_ROOT, no_workspace, refused},
     place_kinds::{HostFolder, VolumePlace, WorkspacePlace},
-    session_workspace::{MOUNTED_AT, SessionWorkspaces, own},
+    session_workspace::{SessionWorkspaces, own},
 };
 
 /// Refusal of a user or a folder for other places.
@@ -220,7 +220,7 @@ impl Places for PlacesHandle {
             }
             CommandHost::Beside { source, read_only } => {
                 let beside = cx.guard(self.0.own.beside(cx, &source, read_only)).await?;
-                let root = MOUNTED_AT.to_owned();
+                let root = MOUNTED_PLACE.to_owned();
                 PlaceWorkspace { workspace: beside.id, place: name, root, user: None }
             }
         })

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, fault_point};
 use hivekeep_ports::{
-    FoundWorkspace, OwnWorkspace, OwnWorkspaces, WorkspaceFiles, WorkspaceReadiness,
+    FoundWorkspace, MOUNTED_PLACE, OwnWorkspace, OwnWorkspaces, WorkspaceFiles, WorkspaceReadiness,
     own_workspace_name,
 };
 use hivekeep_runtime::{OnBehalfOf, Ports, ToolClient};
@@ -29,9 +29,6 @@ pub(crate) struct SessionWorkspaces {
     /// Ports of the daemon, searched when needed: [`OwnWorkspaces`] is offered by a family behind this one.
     pub(crate) ports: Ports,
 }
-
-/// Where a sandbox has the place that it is beside.
-pub(crate) const MOUNTED_AT: &str = "/work";
 
 /// Name of the sandbox beside a place: places have longer names than workspaces may.
 fn name_beside(session: SessionId, source: &str) -> String {
@@ -73,7 +70,7 @@ impl SessionWorkspaces {
         let request = || {
             let mut request = self.request(&name, Map::new());
             request["isolation"] = json!("sandbox");
-            let mount = json!({ "volume": source, "path": MOUNTED_AT, "read_only": read_only });
+            let mount = json!({ "volume": source, "path": MOUNTED_PLACE, "read_only": read_only });
             request["volumes"] = json!([mount]);
             request
         };

@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 /// Name of the place that is a session's own workspace.
 pub const SESSION_PLACE: &str = "session";
 
+/// Folder at which a sandbox beside a folder of the host or a volume has that.
+pub const MOUNTED_PLACE: &str = "/work";
+
 /// Name of a session's own workspace, and the beginning of those beside it.
 pub fn own_workspace_name(session: SessionId) -> String {
     format!("session-{}", session.uuid().simple())
@@ -45,7 +48,7 @@ pub struct OwnedSnapshot {
 pub trait WorkspaceForks: Send + Sync {
     /// Makes a workspace of this name for the call's session, which begins as the snapshot. With the memory, where
     /// the snapshot has one. Tasks that run in that go on where `keeps_tasks` says so, under their ids, and are ended
-    /// otherwise.
+    /// otherwise. It is destroyed after `secs`, if that says so, whatever becomes of the daemon.
     ///
     /// # Errors
     /// Those of `workspace_fork`.
@@ -55,6 +58,7 @@ pub trait WorkspaceForks: Send + Sync {
         source: &OwnedSnapshot,
         name: &str,
         keeps_tasks: bool,
+        secs: Option<u64>,
     ) -> Result<WorkspaceId, ToolError>;
 
     /// Makes one for the call's session to look at: the snapshot's disk alone, without a network, and destroyed after

@@ -48,8 +48,8 @@ pub use commands::{
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
 pub use executions::{
-    ExecutionFileLinks, ExecutionFiles, FilePart, OwnWorkspace, OwnWorkspaces, OwnedSnapshot,
-    SESSION_PLACE, WorkspaceForks, WorkspaceStandstill, own_workspace_name,
+    ExecutionFileLinks, ExecutionFiles, FilePart, MOUNTED_PLACE, OwnWorkspace, OwnWorkspaces,
+    OwnedSnapshot, SESSION_PLACE, WorkspaceForks, WorkspaceStandstill, own_workspace_name,
 };
 pub use files::{
     FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, LocatedPlace,

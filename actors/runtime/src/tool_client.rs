@@ -221,6 +221,9 @@ pub struct InspectedWorkspace {
     /// Why it failed.
     #[serde(default)]
     pub reason: Option<String>,
+    /// User that its commands run as where a call names none.
+    #[serde(default)]
+    pub user: Option<String>,
     /// Its address in the network.
     #[serde(default)]
     pub ip: Option<String>,

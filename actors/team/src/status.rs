@@ -175,6 +175,7 @@ mod tests {
         let details = InspectedWorkspace {
             state: state.to_owned(),
             reason: None,
+            user: None,
             ip: None,
             machine,
             snapshots: Vec::new(),

@@ -114,7 +114,7 @@ impl DagRuns {
     /// # Errors
     /// `state_unreadable`; `internal` where a family that runs need is not there.
     pub async fn open(daemon: &Daemon, options: &Options) -> Result<(Self, [Child; 2]), ToolError> {
-        let shared = Arc::new(RunShared::of(daemon, options.keep_workspace_secs)?);
+        let shared = Arc::new(RunShared::of(daemon, options)?);
         let (runs, child) = Runs::open(daemon, "runs", options.runs(), shared.clone()).await?;
         let _the_first = shared.runs.set(runs.downgrade());
         let desk = daemon.address("questions", RestartPolicy::ESSENTIAL);

@@ -15,6 +15,7 @@ mod chat;
 mod children;
 mod command;
 mod conditions;
+mod container;
 mod delivery;
 mod desk;
 mod desk_actor;
@@ -22,6 +23,7 @@ mod events;
 mod expand;
 mod failure;
 mod files;
+mod fork;
 mod harness;
 mod helper;
 mod kept_state;
@@ -61,15 +63,17 @@ use hivekeep_runtime::{
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use crate::jq::JqProcesses;
+use crate::{Options, jq::JqProcesses};
 pub use begin::RunRequest;
 pub(crate) use children::DAEMON;
 pub(crate) use children::MAX_DEPTH;
 pub(crate) use command::{CommandRequest, LONGEST_SECS, RanTask};
+pub(crate) use container::{ContainerPlace, life_secs};
 use desk::QuestionDesk;
 pub(crate) use desk_actor::DeskActor;
 pub(crate) use expand::run_outputs;
 pub(crate) use failure::failed;
+pub(crate) use fork::look_into;
 use kept_state::KeptStates;
 pub(crate) use obeyed::steps;
 pub use people::{AnswerEffect, StepAnswer};
@@ -79,7 +83,7 @@ pub(crate) use records::{
     NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunWorkspace,
 };
 pub use records::{RunPlace, RunTrigger};
-pub(crate) use script::{NOT_STARTED, is_shell, quoted};
+pub(crate) use script::{NOT_STARTED, as_user, is_shell, quoted};
 pub(crate) use state::{RunFold, RunStage, RunStep, RunWork};
 pub(crate) use work::try_name;
 
@@ -103,6 +107,8 @@ pub(crate) struct RunShared {
     pub(crate) filters: JqProcesses,
     /// Seconds that the own workspace of a run that did not succeed is kept.
     pub(crate) keep_workspace_secs: u64,
+    /// Seconds that machines of failed steps are kept behind the end of their runs.
+    pub(crate) kept_secs: u64,
     /// All runs, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<RunSaga>>,
 }
@@ -112,7 +118,7 @@ impl RunShared {
     ///
     /// # Errors
     /// `internal` where a family that is needed is not there.
-    pub(crate) fn of(daemon: &Daemon, keep_workspace_secs: u64) -> Result<Self, ToolError> {
+    pub(crate) fn of(daemon: &Daemon, options: &Options) -> Result<Self, ToolError> {
         Ok(Self {
             children: daemon.ports.need::<dyn ChildSessions>()?,
             places: daemon.ports.need::<dyn Places>()?,
@@ -122,7 +128,8 @@ impl RunShared {
             desk: QuestionDesk::new(daemon.ports.find::<dyn StandingQuestions>()),
             states: KeptStates::new(daemon.journal.clone()),
             filters: JqProcesses::default(),
-            keep_workspace_secs,
+            keep_workspace_secs: options.keep_workspace_secs,
+            kept_secs: u64::from(options.kept_days.clamp(1, 366)) * 24 * 60 * 60,
             runs: OnceLock::new(),
             daemon: daemon.clone(),
         })
@@ -218,8 +225,8 @@ impl RunSaga {
         let mut error = None;
         if let Some(session) = state.session {
             let ending = async {
-                let retired = self.retire(&state, session).await;
-                self.shared.children.end(session).await.and(retired)
+                let cleared = self.clear(&state, session).await;
+                self.shared.children.end(session).await.and(cleared)
             };
             error = match tokio::time::timeout(CLOSING, ending).await {
                 Ok(Ok(())) => None,
@@ -228,8 +235,8 @@ impl RunSaga {
             };
         }
         if error.is_some() && self.shared.daemon.closing.is_cancelled() {
-            // The next daemon does it.
-            std::future::pending::<()>().await;
+            // The next daemon removes what is left.
+            return std::future::pending().await;
         }
         self.handle.record(RunRecord::Closed { at: Utc::now(), error }).await
     }

@@ -3,7 +3,9 @@
 mod actions;
 mod agents;
 mod cases;
+mod containers;
 mod deliveries;
+mod forks;
 mod guest;
 mod machine;
 mod people;
@@ -22,6 +24,7 @@ use hivekeep_manifest::read_dag;
 use hivekeep_plan::progress::RunOutcome;
 use hivekeep_ports::{
     ChildSessions, Executions, Models, PlaceFolders, Places, StandingQuestions, TaskOutputs, Tasks,
+    WorkspaceForks,
 };
 use hivekeep_runtime::{
     Daemon, Family, Mounted, Ports, WaiterLimit,
@@ -70,8 +73,6 @@ struct Stage {
     guest: FakeGuest,
     agents: FakeAgents,
     people: FakePeople,
-    /// Place of runs that are begun.
-    place: RunPlace,
 }
 
 impl Stage {
@@ -113,12 +114,12 @@ impl Stage {
                 ports.offer::<dyn Models>(Arc::new(working.clone()));
                 ports.offer::<dyn StandingQuestions>(Arc::new(asked.clone()));
                 ports.offer::<dyn PlaceFolders>(Arc::new(offered.clone()));
+                ports.offer::<dyn WorkspaceForks>(Arc::new(offered.clone()));
                 ports.offer(WaiterLimit::new(64, 64));
                 offer(ports);
             }),
         };
-        let place = RunPlace::Folder("here".to_owned());
-        Self { rig: Rig::new(options, services).await, guest, agents, people, place }
+        Self { rig: Rig::new(options, services).await, guest, agents, people }
     }
 
     fn runs(&self) -> Arc<DagRuns> {
@@ -136,6 +137,16 @@ impl Stage {
         text: &str,
         given: Value,
     ) -> Result<RunId, ToolError> {
+        self.begin_at(RunPlace::Folder("here".to_owned()), queue, text, given).await
+    }
+
+    async fn begin_at(
+        &self,
+        place: RunPlace,
+        queue: Option<RunQueue>,
+        text: &str,
+        given: Value,
+    ) -> Result<RunId, ToolError> {
         let file = read_dag(text, None).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
         let id = RunId::new();
         let request = RunRequest {
@@ -145,7 +156,7 @@ impl Stage {
             documents: file.documents,
             name: "dag".to_owned(),
             given,
-            place: self.place.clone(),
+            place,
             scratch: self.guest.scratch(),
             trigger: RunTrigger::Start,
             queue,
@@ -161,15 +172,12 @@ impl Stage {
         view.expect("it is there").state
     }
 
-    /// Waits until the session of a run is closed, too.
-    async fn closed(&self, id: RunId) {
+    /// Waits for the last steps of a run, too.
+    async fn closed(&self, id: RunId) -> RunFold {
+        self.over(id).await;
         let (DagRuns(runs, _), id) = (&*self.runs(), id.to_string());
-        let closed = async {
-            while runs.get(ALL, &id).is_ok_and(|it| !it.state.due().is_empty()) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, closed).await.expect("it is closed");
+        runs.settled(ALL, &id).await.expect("it is there");
+        runs.get(ALL, &id).expect("it is there").state
     }
 
     async fn ran(&self, text: &str, given: Value) -> RunFold {

@@ -1,10 +1,18 @@
 //! Runs of DAGs in real workspaces.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::Write as _,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
-use crate::house::{House, PATIENCE};
+use super::image;
+use crate::{
+    house::{House, Kind, PATIENCE},
+    leaks,
+};
 
 /// Steps that leave a line each time that they run, of which one takes its time and one fails until it is allowed to
 /// pass.
@@ -39,6 +47,7 @@ fn until(house: &House, what: &str, holds: impl Fn(&House) -> bool) {
 }
 
 pub fn a_run_goes_on_after_kill_9_and_is_retried_where_it_failed(house: &mut House) {
+    let others = house.list().len();
     let given = json!({ "yaml": DAG, "place": "w", "params": { "who": "bees; $(date) 'x'" } });
     let id = house.call("dag_start", given)["run_id"].clone();
     until(house, "the second step runs", |house| {
@@ -84,6 +93,14 @@ pub fn a_run_goes_on_after_kill_9_and_is_retried_where_it_failed(house: &mut Hou
     let run = run_of(house, &id, 60);
     assert_eq!((&run["status"], &run["stopped_by"]), (&json!("aborted"), &json!("conditions")));
 
+    if house.kind == Kind::Sandbox {
+        let forks = json!({ "yaml": "steps: [{ id: a, run: 'true', fork: true }]" });
+        let id = house.call("dag_start", forks)["run_id"].clone();
+        let run = run_of(house, &id, 60);
+        let error = run["steps"][0]["error"].as_str().unwrap_or_default();
+        assert!(error.contains("is for virtual machines"), "{run:#}");
+    }
+    until(house, "workspaces of runs are gone", |house| house.list().len() == others);
     let refused = house.refused("dag_start", json!({ "yaml": "steps: [{ runn: x }]" }));
     assert_eq!(refused.code, "dag_invalid");
 }
@@ -106,4 +123,123 @@ fn own_workspaces(house: &House) {
     let run = run_of(house, &id, 60);
     assert_eq!(states(&run), ["succeeded"; 2], "{run:#}");
     until(house, "it is gone", |house| own(house).is_empty());
+}
+
+/// Steps in containers: as the user of the image and as another one, over a folder that they share, and a volume.
+const CONTAINERS: &str = r#"
+type: chain
+container: { image: users }
+steps:
+- id: first
+  container: { image: users, volumes: ["kept:/kept"], env: [{ SAID: one }] }
+  run: |
+    id -u > who; echo "$SAID" > shared; echo begun >> times; sleep 2
+    echo "user=$(id -u)" >> "$DAGU_OUTPUT_FILE"
+  outputs: [{ name: user }]
+- { id: second, action: container.run, with: { image: users, user: root, volumes: ["kept:/kept"], command: "id -u >> who; cat shared > /kept/it; test ! -e /tmp/mine" } }
+- { id: third, action: container.run, with: { image: users, user: media, command: [sh, -c, "id -u; cat shared"] } }
+- { id: fourth, run: "echo ${steps.first.outputs.user}; cat who times; echo > /tmp/mine" }
+"#;
+/// The same over a folder of the host.
+const FOLDER: &str = r#"
+working_dir: .
+steps:
+- { id: here, container: { image: users, volumes: [".:/src:ro"] }, run: "cat /src/given > taken; ! echo > /src/no" }
+"#;
+
+/// Configuration with a folder that is opened to sessions.
+pub fn with_folder(house: &House) -> String {
+    let folder = house.path().join("notes");
+    format!("[session.places.notes]\nfolder = {folder:?}\nread_only = false\n")
+}
+
+pub fn steps_run_in_containers_over_one_folder(mut house: House) {
+    let notes = house.path().join("notes");
+    std::fs::create_dir(&notes).expect("made");
+    std::fs::write(notes.join("given"), "given\n").expect("written");
+    for path in [&notes, &notes.join("given")] {
+        std::os::unix::fs::chown(path, Some(1000), Some(1000)).expect("given");
+    }
+    let places = with_folder(&house);
+    image::with_users(&mut house, &places);
+    house.call("aegis.volume.create", json!({ "label": "kept", "size_limit_bytes": 16 << 20 }));
+    let root = json!({ "name": "w", "base_image": "users", "volumes": [{ "volume": "kept", "path": "/kept" }] });
+    house.call("workspace_create", root);
+
+    let id = house.call("dag_start", json!({ "yaml": CONTAINERS }))["run_id"].clone();
+    until(&house, "the first step runs", |house| {
+        house.list().iter().any(|row| row["name"].as_str().is_some_and(|it| it.ends_with("-0-1")))
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    house.kill();
+    house.start();
+    let run = run_of(&house, &id, 60);
+    assert_eq!(states(&run), ["succeeded"; 4], "{run:#}");
+    let said = |step: &str| {
+        let logs = house.call("dag_logs", json!({ "run_id": id, "step": step }));
+        logs["stdout"]["text"].as_str().expect("text").to_owned()
+    };
+    assert_eq!(said("third"), "44\none\n");
+    assert_eq!(said("fourth"), "1000\n1000\n0\nbegun\n", "no step ran twice");
+    assert_eq!(house.exec("w", "cat /kept/it"), "one\n");
+    house.call("workspace_destroy", json!({ "workspace_id": "w" }));
+
+    let given = json!({ "yaml": FOLDER, "place": "notes" });
+    let id = house.call("dag_start", given)["run_id"].clone();
+    let run = run_of(&house, &id, 60);
+    assert_eq!(states(&run), ["succeeded"], "{run:#}");
+    assert_eq!(std::fs::read_to_string(notes.join("taken")).expect("it is there"), "given\n");
+    assert!(!notes.join(".hivekeep-runs").exists(), "what steps left for one another is gone");
+    until(&house, "workspaces of runs are gone", |house| house.list().is_empty());
+
+    let registry = CONTAINERS.replace("image: users", "image: docker.io/library/none:1");
+    let id = house.call("dag_start", json!({ "yaml": registry }))["run_id"].clone();
+    let run = run_of(&house, &id, 60);
+    let error = run["steps"][0]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("image_not_allowed"), "{run:#}");
+    leaks::check(&house);
+}
+
+/// A step that fails until its machine has seen it twice.
+const FORKED: &str = r#"
+type: chain
+steps:
+- { id: a, run: "echo a > /root/f; echo held > /dev/shm/m" }
+- { id: b, fork: true, run: "cat /dev/shm/m; echo b >> /root/f; test $(grep -c b /root/f) -ge 2" }
+- { id: c, run: "cat /root/f /dev/shm/m" }
+"#;
+
+pub fn a_failed_step_is_looked_into_and_retried_in_forks(mut house: House) {
+    let names = |house: &House| {
+        let name = |row: &Value| row["name"].as_str().expect("a name").to_owned();
+        house.list().iter().map(name).collect::<Vec<_>>()
+    };
+    house.kill();
+    house.start_armed("run.forked=return(kill)");
+    let id = house.call("dag_start", json!({ "yaml": FORKED }))["run_id"].clone();
+    house.wait_for_death();
+    house.start();
+    let run = run_of(&house, &id, 120);
+    assert_eq!(states(&run), ["succeeded", "failed", "aborted"], "{run:#}");
+    let uuid = id.as_str().and_then(|id| id.split_once('_')).expect("an id").1.replace('-', "");
+    let kept = format!("run-{uuid}-1-1");
+    until(&house, "one machine is kept", |house| names(house) == [kept.as_str()]);
+
+    let id = id.as_str().expect("text").to_owned();
+    let mut command = house.command();
+    command.args(["dag", "debug", &id, "b"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = command.spawn().expect("started");
+    let typed = b"cat /root/f /dev/shm/m; echo b >> /root/f; exit 0\n";
+    shell.stdin.take().expect("a pipe").write_all(typed).expect("written");
+    let done = shell.wait_with_output().expect("ended");
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "a\nb\nheld\n");
+    assert!(done.status.success());
+    assert_eq!(names(&house), [kept], "the fork to look at is gone");
+
+    house.call("dag_control", json!({ "run_id": id, "action": "retry_failed" }));
+    let run = run_of(&house, &json!(id), 120);
+    assert_eq!(states(&run), ["succeeded"; 3], "{run:#}");
+    let logs = house.call("dag_logs", json!({ "run_id": id, "step": "c" }));
+    assert_eq!(logs["stdout"]["text"], "a\nb\nb\nheld\n");
+    until(&house, "nothing is kept", |house| names(house).is_empty());
 }

@@ -22,7 +22,7 @@ pub use entry_point::an_entry_point_runs_where_there_is_no_shell;
 pub use faults::every_point_of_a_pull_and_a_removal;
 pub use software::python_and_node_work_and_what_npm_installs_outlives_the_workspace;
 use stage::{image, policy, run, stocked, with_images, with_policy_beside};
-pub use users::commands_of_a_sandbox_run_as_the_user_of_the_image;
+pub use users::{commands_of_a_sandbox_run_as_the_user_of_the_image, with_users};
 
 /// Programs that a registry with an image takes.
 pub const REGISTRY: [Need; 4] = [

@@ -7,7 +7,7 @@ use crate::{
     ingested, knowledge_config,
     needs::Need::{self, Example, Image, LoopDevices, Mounts, Named, Namespaces, Program, Root},
     scenes::{
-        acp, agent_commands, browser, e2b, e2b_crash, escapes, examples,
+        acp, agent_commands, browser, dags, e2b, e2b_crash, escapes, examples,
         guides::{self, Where},
         http_api, hub, image, knowledge, life, places, port_urls, prepare, programs, repositories,
         rows, snapshots, team, team_cards, team_storm, team_watch, two_users, upgrade, volumes,
@@ -167,6 +167,13 @@ fn of_volumes(table: &mut Table) {
         WITH_VOLUMES,
         "commands_run_as_the_user_of_the_image",
         image::commands_of_a_sandbox_run_as_the_user_of_the_image,
+    );
+    table.on_house(
+        Each,
+        &[Root, LoopDevices, Program("umoci"), Program("busybox"), Program("tar"), Program("git")],
+        WITH_VOLUMES,
+        "steps_run_in_containers_over_one_folder",
+        dags::steps_run_in_containers_over_one_folder,
     );
     // Fetches 100 MB of Debian's packages.
     table.on_house(

@@ -9,7 +9,7 @@ use crate::{
         Example, Image, LoopDevices, Mounts, Named, Namespaces, Program, Root, WholeClone,
     },
     scenes::{
-        e2b, e2b_crash, examples, forks,
+        dags, e2b, e2b_crash, examples, forks,
         guides::{self, Where},
         host, image, loopback, network, pool, rows, team_storm, upgrade, volumes, volumes_vm,
         vsock,
@@ -111,6 +111,13 @@ fn in_turns(table: &mut Table) {
         House::open,
         "every_point_of_a_template",
         pool::every_point_of_a_template,
+    );
+    table.on_house(
+        Share(2),
+        &[],
+        House::open,
+        "a_failed_step_is_looked_into_and_retried_in_forks",
+        dags::a_failed_step_is_looked_into_and_retried_in_forks,
     );
     table.on_house(
         Share(3),

@@ -200,7 +200,7 @@ impl ExecutionMachines {
         let span = tracing::info_span!("fork", execution = %state.begun.id);
         let cx = CallCx::internal(session, MAKING, never, span);
         let runs = state.forks.origin.as_ref().is_some_and(|origin| origin.program.is_some());
-        match forks.fork(&cx, source, &name, runs).await {
+        match forks.fork(&cx, source, &name, runs, None).await {
             // The daemon before this one made it.
             Err(error) if error.is(codes::NAME_TAKEN) => Ok(()),
             forked => forked.map(drop),

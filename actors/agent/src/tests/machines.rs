@@ -318,6 +318,7 @@ impl WorkspaceForks for FakeMachines {
         source: &OwnedSnapshot,
         name: &str,
         keeps_tasks: bool,
+        _: Option<u64>,
     ) -> Result<WorkspaceId, ToolError> {
         assert_eq!(name, own_workspace_name(cx.session));
         let session = cx.session;

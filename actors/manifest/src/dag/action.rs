@@ -28,8 +28,8 @@ artifact.list path:str content:str +artifact
 artifact.read path! content:str +artifact
 artifact.write path! content:str! +artifact
 chat.completion prompt messages:list model:any provider system tools:list *
-+container image container_name platform pull:any auto_remove:any working_dir volumes:list command:any \
-    container:map host:map network:any exec:map
++container image container_name platform pull:any auto_remove:any working_dir user env:any volumes:list \
+    command:any container:map host:map network:any exec:map
 container.run +container
 docker.run +container
 dag.enqueue dag! params:any queue

@@ -134,6 +134,9 @@ pub struct DagStep {
     pub parallel: Option<DagParallel>,
     /// Container that the step runs in.
     pub container: Option<DagContainer>,
+    /// True to run the step in a fork of the machine of the step before, which keeps what the step does to itself. On
+    /// virtual machines.
+    pub fork: Option<bool>,
     /// Type of the step. Default: `command`, unless other fields say more.
     #[serde(rename = "type")]
     pub step_type: Option<String>,

@@ -4,18 +4,28 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{CallCx, Layer, RunId, ToolError};
 use hivekeep_plan::progress::RetryFrom;
+use hivekeep_ports::WorkspaceForks;
 
 use super::{
     Answer,
     show::{find, status},
     types::{DagAction, DagControl, DagControlled},
 };
-use crate::{AnswerEffect, FormValues, RunTrigger, StepAnswer, codes, service::WorkflowService};
+use crate::{
+    AnswerEffect, FormValues, RunTrigger, StepAnswer, codes, run::look_into,
+    service::WorkflowService,
+};
 
 /// Step that an action is on.
 fn named(step: &Option<String>) -> Answer<&str> {
     step.as_deref()
         .ok_or_else(|| ToolError::invalid("`step` is missing").next("name the step of the run"))
+}
+
+fn nothing_kept(step: &str) -> ToolError {
+    ToolError::invalid(format!("no machine of the step `{step:.80}` is kept")).next(
+        "a step with `fork: true` leaves its machine when it fails; dag_logs shows what it wrote",
+    )
 }
 
 impl WorkflowService {
@@ -27,7 +37,7 @@ impl WorkflowService {
         let (caller, runs) = (self.run_caller(&cx), &self.runs.0);
         let (id, action) = (input.run_id.as_str(), input.action);
         let view = runs.get(caller, id)?;
-        let mut run_id = view.state.begun.id;
+        let (mut run_id, mut workspace_id) = (view.state.begun.id, None);
         let changed = match action {
             DagAction::Stop => runs.cancel(caller, id).await?,
             DagAction::Reschedule => {
@@ -36,6 +46,14 @@ impl WorkflowService {
                 // The new run is its caller's, whosever the other one was.
                 let owner = (self.sessions.caller(cx.session)?, cx.session);
                 self.runs.begin_again(&view.state, run_id, owner).await?;
+                true
+            }
+            DagAction::Debug => {
+                let step = named(&input.step)?;
+                let node = find(&view.state, step)?;
+                let kept = view.state.kept.get(&node).ok_or_else(|| nothing_kept(step))?;
+                let forks = self.daemon.ports.need::<dyn WorkspaceForks>()?;
+                workspace_id = Some(look_into(&*forks, &cx, kept).await?);
                 true
             }
             DagAction::Approve | DagAction::Reject | DagAction::PushBack => {
@@ -75,6 +93,6 @@ impl WorkflowService {
             }
         };
         let view = runs.get(caller, &run_id.to_string())?;
-        Ok(DagControlled { run_id, changed, status: status(&view) })
+        Ok(DagControlled { run_id, workspace_id, changed, status: status(&view) })
     }
 }

@@ -233,6 +233,8 @@ pub(super) enum DagAction {
     RetryFrom,
     /// Begins another run of the same text with the same parameters.
     Reschedule,
+    /// Makes a fork of the machine that a failed step with `fork: true` left, for 8 hours: `workspace_id`.
+    Debug,
     /// Says yes to a step that waits for a person, with its `values`.
     Approve,
     /// Says no to such a step: the run ends as rejected.
@@ -266,6 +268,9 @@ pub(super) struct DagControl {
 pub(super) struct DagControlled {
     /// Id of the run that goes on: with `reschedule` the new one.
     pub(super) run_id: RunId,
+    /// Workspace to look into, of `debug`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) workspace_id: Option<WorkspaceId>,
     /// False where nothing was left to do.
     pub(super) changed: bool,
     /// Status.

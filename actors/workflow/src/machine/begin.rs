@@ -1,13 +1,12 @@
 //! Beginning of a workflow's run: its first record, and the volumes that its states share.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, RunId, SessionId, ToolError, User, WorkflowId, codes};
+use hivekeep_kernel::{Layer, RunId, SessionId, ToolError, User, WorkflowId};
 use hivekeep_manifest::{common::JsonObject, workflow::WorkflowManifest};
 use hivekeep_plan::resolve::RunBeginning;
-use hivekeep_runtime::{OnBehalfOf, json_schema};
-use serde::de::IgnoredAny;
+use hivekeep_runtime::json_schema;
 use serde_json::{Value, json};
 
 use super::{
@@ -19,8 +18,6 @@ use crate::{
     run::{RunBegun, RunFold, RunPlace, RunRecord, RunResolved, RunSaga, RunText, RunTrigger},
 };
 
-/// Time limit of making a volume.
-const MAKING_VOLUME: Duration = Duration::from_secs(120);
 /// Request for a run of a workflow.
 #[derive(Debug, Clone)]
 pub struct MachineRequest {
@@ -108,20 +105,10 @@ impl RunSaga {
         run: &RunFold,
         text: &RunWorkflow,
     ) -> Result<RunResolved, ToolError> {
-        let (id, caller) = (run.begun.id, OnBehalfOf::own(Self::session(run)?, MAKING_VOLUME));
         for volume in text.storage() {
-            let mut args = json!({
-                "label": format!("{id}-{}", volume.name), "size_limit_bytes": volume.size_bytes,
-            });
-            if !volume.persists {
-                args["ttl_hours"] = json!(volume.ttl_hours);
-            }
-            let made: Result<IgnoredAny, _> =
-                self.shared.tools.call(id, &caller, "aegis.volume.create", args).await;
-            made.map(drop).or_else(|error| match error.is(codes::NAME_TAKEN) {
-                true => Ok(()),
-                false => Err(error),
-            })?;
+            let label = format!("{}-{}", run.begun.id, volume.name);
+            let ttl_hours = (!volume.persists).then_some(volume.ttl_hours);
+            self.make_volume(run, &label, volume.size_bytes, ttl_hours).await?;
         }
         Ok(RunResolved { plan: Arc::new(text.plan()), beginning: RunBeginning::default() })
     }

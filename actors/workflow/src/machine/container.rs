@@ -1,16 +1,14 @@
 //! Containers of a state: workspaces of their images over the volumes of the run, and a task in each. A task runs once
 //! for its name; a workspace that was used and is gone is not made again.
 
-use chrono::Utc;
 use futures::future::join_all;
-use hivekeep_kernel::{ToolError, codes};
+use hivekeep_kernel::ToolError;
 use hivekeep_manifest::{
     common::{ByteSize, TimeSpan},
     workflow::{ContainerStep, ContainerUser, WorkflowState},
 };
 use hivekeep_plan::machine::{CommandOutcome, StateOutput};
 use hivekeep_runtime::OnBehalfOf;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -20,18 +18,12 @@ use super::{
     visit::{StateVisit, not_run},
 };
 use crate::run::{
-    CommandRequest, LONGEST_SECS, MAKING, RunRecord, RunSaga, RunWorkspace, is_shell, quoted,
+    CommandRequest, ContainerPlace, LONGEST_SECS, MAKING, RunSaga, as_user, is_shell, life_secs, quoted,
     try_name,
 };
 
 /// Variable with the input of the run as JSON, unless the manifest has one of the name.
 const INPUTS: &str = "INTENT_INPUTS";
-/// Seconds that a container's workspace is kept behind its longest run, should nobody remove it.
-const KEPT_SECS: u64 = 60 * 60;
-/// Longest life that a workspace may be given.
-const LONGEST_LIFE_SECS: u64 = 366 * 24 * 60 * 60;
-/// Program of the guest, which is the first of its processes: its role `as` becomes a user.
-const GUEST: &str = "/proc/1/exe";
 /// Bytes of all streams of a state.
 const STATE_BYTES: usize = 6 * STREAM_BYTES;
 
@@ -78,10 +70,13 @@ impl RunSaga {
         let workdir = step.workdir.as_ref().map(|folder| at.rendered("workdir", folder));
         let mut env = at.environment(step.env.as_ref())?;
         env.entry(INPUTS.to_owned()).or_insert_with(|| at.text.input.to_string());
-        let script = in_folder(workdir.transpose()?.as_deref(), &command_line(step, &words));
         let timeout_secs = timeout_secs(step);
         let name = at.container_name(place);
-        let workspace = self.container_workspace(at, (&name, step), cancel).await?;
+        let container = ContainerPlace { place: &name, state: at.name, step: &step.name };
+        let request = at.workspace_request(&name, step)?;
+        let workspace = self.contained(at.run, container, request, cancel).await?;
+        let line = command_line(step, &words, workspace.user.as_deref());
+        let script = in_folder(workdir.transpose()?.as_deref(), &line);
         for attempt in 1.. {
             let request = CommandRequest {
                 name: format!("{}.{place}-{attempt}", try_name(at.key)),
@@ -99,41 +94,6 @@ impl RunSaga {
             }
         }
         Err(ToolError::cancelled())
-    }
-
-    /// Workspace of a container. One that was made before a crash is found by its name.
-    async fn container_workspace(
-        &self,
-        at: &StateVisit<'_>,
-        (name, step): (&str, &ContainerStep),
-        cancel: &CancellationToken,
-    ) -> Result<RunWorkspace, ToolError> {
-        if at.machine.containers.contains_key(&step.name) {
-            return self.ready(at.run, name, cancel).await;
-        }
-        let request = at.workspace_request(name, step)?;
-        let caller = OnBehalfOf {
-            cancel: cancel.clone(),
-            ..OnBehalfOf::own(Self::session(at.run)?, MAKING)
-        };
-        let (tools, id) = (&self.shared.tools, at.run.begun.id);
-        let made: Result<IgnoredAny, _> =
-            tools.call(id, &caller, "workspace_create", request).await;
-        if let Err(error) = made
-            && !error.is(codes::NAME_TAKEN)
-        {
-            return Err(error);
-        }
-        let workspace = self.ready(at.run, name, cancel).await?;
-        self.handle
-            .record(RunRecord::Contained {
-                state: at.name.clone(),
-                step: step.name.clone(),
-                workspace: workspace.workspace,
-                at: Utc::now(),
-            })
-            .await?;
-        Ok(workspace)
     }
 
     /// Removes the workspaces of a state's containers, as far as it can: those that stay end by themselves.
@@ -167,7 +127,7 @@ impl StateVisit<'_> {
             "name": name,
             "base_image": self.rendered("image", &step.image)?,
             "volumes": mounts.collect::<Vec<_>>(),
-            "lifetime_secs": timeout_secs(step).saturating_add(KEPT_SECS).min(LONGEST_LIFE_SECS),
+            "lifetime_secs": life_secs(timeout_secs(step)),
             "at_end": "destroy",
         });
         if step.network_mode.as_deref() == Some("none") {
@@ -220,14 +180,15 @@ fn words(at: &StateVisit<'_>, step: &ContainerStep) -> Result<Vec<String>, ToolE
 }
 
 /// Line of a shell that runs a container's program, or its words as a line where it wants a shell.
-fn command_line(step: &ContainerStep, words: &[String]) -> String {
+fn command_line(step: &ContainerStep, words: &[String], images_user: Option<&str>) -> String {
     let program = match step.shell.unwrap_or_default() {
         true => format!("/bin/sh -c {}", quoted(&words.join(" "))),
         false => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
     };
-    match step.run_as_user.as_deref() {
-        None => format!("exec {program}"),
-        Some(ContainerUser::Id(id)) => format!("exec {GUEST} as {id}:{id} {program}"),
-        Some(ContainerUser::Ids(ids)) => format!("exec {GUEST} as {} {program}", quoted(ids)),
-    }
+    let user = match step.run_as_user.as_deref() {
+        None => images_user.map(str::to_owned),
+        Some(ContainerUser::Id(id)) => Some(format!("{id}:{id}")),
+        Some(ContainerUser::Ids(ids)) => Some(ids.clone()),
+    };
+    format!("exec {}{program}", as_user(user.as_deref()))
 }

@@ -1,9 +1,9 @@
 //! State machine of a run, as its records add up to it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{ExecutionId, Layer, RunId, ToolError, WorkspaceId};
+use hivekeep_kernel::{ExecutionId, Layer, RunId, ToolError};
 use hivekeep_manifest::{common::TimeSpan, workflow::WorkflowState};
 use hivekeep_plan::{
     machine::{Blackboard, MachineFailure, StateOutput, StateResult},
@@ -36,8 +36,6 @@ pub(crate) struct MachineState {
     pub(super) child: Option<RunId>,
     /// Time of the end by force of the state.
     pub(super) ends_at: Option<DateTime<Utc>>,
-    /// Workspaces of the state's containers, by the names of their steps.
-    pub(super) containers: BTreeMap<String, WorkspaceId>,
     /// Output of a state that has ended and is not left.
     pub(super) output: Option<Arc<StateOutput>>,
     /// Reason why the blackboard did not take that output.
@@ -63,7 +61,6 @@ impl MachineState {
             executions: Vec::new(),
             child: None,
             ends_at: None,
-            containers: BTreeMap::new(),
             output: None,
             refused: None,
             signals: Vec::new(),
@@ -90,7 +87,6 @@ impl MachineState {
                     limit.and_then(|limit| at.checked_add_signed(TimeDelta::from_std(limit).ok()?));
                 (self.executions, self.child, self.moved_at) = (executions, child, *at);
                 (self.output, self.state) = (None, Some(state));
-                self.containers.clear();
             }
             (_, Some(MachineRecord::Ended { state, output, .. })) => {
                 if let StateResult::Human { response, timed_out: false } = &output.result
@@ -125,12 +121,8 @@ impl MachineState {
 
     /// Moves on by a record that is none of progress.
     pub(crate) fn noted(&mut self, note: RunRecord) {
-        match note {
-            RunRecord::Signalled { response, .. } => self.signals.push(response),
-            RunRecord::Contained { step, workspace, .. } => {
-                self.containers.insert(step, workspace);
-            }
-            _ => {}
+        if let RunRecord::Signalled { response, .. } = note {
+            self.signals.push(response);
         }
     }
 

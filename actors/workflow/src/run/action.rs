@@ -116,12 +116,7 @@ impl RunSaga {
     /// the DAG refers to it.
     async fn kept_text(&self, of: &NodeTry<'_>, text: &str) -> Result<Option<String>, ToolError> {
         let named = stream_file(of, &of.node.step.stdout)?;
-        let is_read = || {
-            let id = of.node.step.id()?;
-            let dag = serde_json::to_string(&*of.state.begun.dag).ok()?;
-            dag.contains(&format!("{id}.stdout")).then(|| format!("{}/stdout", of.folder))
-        };
-        let Some(path) = named.or_else(is_read) else { return Ok(None) };
+        let Some(path) = named.or_else(|| of.read_stream()) else { return Ok(None) };
         self.put_file(of, "stdout", &path, text).await?;
         Ok(Some(path))
     }

@@ -88,7 +88,7 @@ impl RunSaga {
         };
         let error = match ended {
             Some(ExecutionResult::Completed { output, .. }) => {
-                let workspace = &self.workspace(of.state, cancel).await?;
+                let (_, workspace) = &self.environment(of).await?;
                 let from = StepOutput::Program { text: &output, workspace, folder: &of.folder };
                 return self.spoke(of, from, NodeLeft::default()).await;
             }
@@ -111,15 +111,13 @@ impl RunSaga {
         id: ExecutionId,
     ) -> Result<ExecutionOrder, ToolError> {
         let ProgramCall { program, model, prompt, arguments } = call;
-        let cancel = self.cancel_of(of.state, of.key);
-        let workspace = self.workspace(of.state, cancel).await?;
+        let (place, workspace) = self.environment(of).await?;
         let folder = self.folder(of)?.unwrap_or_else(|| work_folder(of.state));
         let secs = of.node.step.timeout_sec.filter(|secs| *secs > 0);
-        let place = of.state.place();
         let program = OrderedProgram {
             program: program.clone(),
             model: model.clone(),
-            place: place.into_owned(),
+            place,
             workspace: workspace.workspace,
             root: workspace.root,
             folder,

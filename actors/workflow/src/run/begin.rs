@@ -12,6 +12,7 @@ use hivekeep_plan::{
         resolve,
     },
 };
+use hivekeep_ports::MOUNTED_PLACE;
 use hivekeep_runtime::{OnBehalfOf, log::LogError, runs::RunQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +20,9 @@ use serde_json::{Value, json};
 use super::{
     RunFold, RunRecord, RunSaga, RunTrigger,
     command::{CommandRequest, LONGEST_SECS},
+    container::{SHARED_SCRATCH, refused, several},
     delivery::deliveries,
+    fork::unforkable,
     obeyed::{not_here, not_obeyed, setting_not_obeyed},
     outputs::READ_BYTES,
     records::{RunBegun, RunDag, RunPlace, RunResolved, RunText},
@@ -68,6 +71,17 @@ impl RunRequest {
         let dag = documents.next().ok_or_else(|| invalid("the text holds no DAG".to_owned()))?;
         let documents: BTreeMap<_, _> =
             documents.filter_map(|dag| Some((dag.name.clone()?, dag))).collect();
+        let is_shared = several(std::iter::once(&dag).chain(documents.values()));
+        let place = match self.place {
+            RunPlace::Own if is_shared => RunPlace::made(self.id),
+            place => place,
+        };
+        let scratch = match (is_shared, &place) {
+            (true, RunPlace::Folder(_) | RunPlace::Made(_)) => {
+                format!("{MOUNTED_PLACE}/{SHARED_SCRATCH}")
+            }
+            _ => self.scratch,
+        };
         let own = || Some(RunQueue { name: dag.queue.clone()?, priority: 0 });
         let queue = self.queue.or_else(own);
         Ok(RunRecord::Begun(Box::new(RunBegun {
@@ -77,8 +91,8 @@ impl RunRequest {
             name: dag.name.clone().unwrap_or(self.name),
             trigger: self.trigger,
             queue,
-            place: self.place,
-            folder: format!("{}/{}", self.scratch, self.id),
+            place,
+            folder: format!("{scratch}/{}", self.id),
             text: RunText::Dag(Box::new(RunDag {
                 dag: Box::new(dag),
                 documents,
@@ -100,6 +114,10 @@ impl RunBegun {
             user,
             session,
             folder: format!("{scratch}/{id}"),
+            place: match &self.place {
+                RunPlace::Made(_) => RunPlace::made(id),
+                place => place.clone(),
+            },
             trigger: RunTrigger::Start,
             at: Utc::now(),
             ..self.clone()
@@ -137,7 +155,7 @@ impl RunSaga {
             return self.prepare_machine(state, text).await;
         }
         if let Some(body) = &begun.body {
-            return planned(&begun.dag, body.beginning.clone());
+            return planned(begun, body.beginning.clone());
         }
         let facts = RunFacts {
             given: GivenParams::from_json(begun.given.clone()),
@@ -159,7 +177,7 @@ impl RunSaga {
                 }
             };
         };
-        planned(&begun.dag, beginning)
+        planned(begun, beginning)
     }
 
     async fn evaluated(
@@ -170,6 +188,7 @@ impl RunSaga {
         env: BTreeMap<String, String>,
     ) -> Result<BeginAnswer, ToolError> {
         let lines = hivekeep_plan::lower::StepLines::Commands(vec![line.to_owned()]);
+        let workspace = self.workspace(state, self.handle.cancelled()).await?;
         let own = format!("{}/begin-{number}", state.begun.folder);
         let work = work_folder(state);
         let folders = StepFolders {
@@ -180,6 +199,7 @@ impl RunSaga {
             stdout: None,
             stderr: None,
             more: &[],
+            user: workspace.user.as_deref(),
         };
         let shell = StepShell::of(&Default::default(), &state.begun.dag, &str::to_owned);
         let request = CommandRequest {
@@ -232,7 +252,8 @@ impl RunSaga {
     }
 }
 
-fn planned(dag: &DagManifest, beginning: RunBeginning) -> Result<RunResolved, ToolError> {
+fn planned(begun: &RunBegun, beginning: RunBeginning) -> Result<RunResolved, ToolError> {
+    let dag = &*begun.dag;
     if let Some(field) = not_obeyed(dag) {
         return Err(invalid(format!("no run obeys {field} yet")));
     }
@@ -254,6 +275,11 @@ fn planned(dag: &DagManifest, beginning: RunBeginning) -> Result<RunResolved, To
         if let Some(field) = setting_not_obeyed(&node.action, dag) {
             return Err(invalid(format!("no run obeys {field}, of the step `{}`", node.name)));
         }
+    }
+    let actions = plan.nodes.iter().map(|node| &node.action);
+    let unforkable = unforkable(dag, actions.clone(), &begun.place);
+    if let Some(message) = refused(dag, actions, &begun.place).or(unforkable) {
+        return Err(invalid(message));
     }
     Ok(RunResolved { plan: Arc::new(plan), beginning })
 }

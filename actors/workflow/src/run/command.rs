@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     RunFold, RunSaga, RunWorkspace,
+    container::main_place,
     place::{PATIENCE, PAUSE},
 };
 
@@ -61,8 +62,7 @@ impl RunSaga {
         cancel: &CancellationToken,
     ) -> Result<RanTask, ToolError> {
         let workspace = self.workspace(state, cancel).await?;
-        let place = state.place();
-        self.command_in(state, (&place, workspace), request, cancel).await
+        self.command_in(state, (&main_place(state), workspace), request, cancel).await
     }
 
     /// Runs a command as [`Self::command`] does, in the workspace of another place.

@@ -136,6 +136,7 @@ impl RunSaga {
         let lines = hivekeep_plan::lower::StepLines::Commands(vec![line.to_owned()]);
         let own = format!("{}/{}-{name}", place.state.begun.folder, place.name);
         let run_folder = work_folder(place.state);
+        let workspace = self.workspace(place.state, place.cancel).await?;
         let folders = StepFolders {
             own: &own,
             work: place.folder.as_deref().unwrap_or(&run_folder),
@@ -144,6 +145,7 @@ impl RunSaga {
             stdout: None,
             stderr: None,
             more: &[],
+            user: workspace.user.as_deref(),
         };
         let request = CommandRequest {
             name: format!("{}-{name}", place.name),

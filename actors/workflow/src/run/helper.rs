@@ -30,6 +30,7 @@ impl RunSaga {
         part: &str,
         text: String,
     ) -> Result<String, ToolError> {
+        let (place, workspace) = self.environment(of).await?;
         let (named, own_work) = (self.folder(of)?, work_folder(of.state));
         let (own, args) = (format!("{}-{part}", of.folder), ["-c".to_owned(), text]);
         let folders = StepFolders {
@@ -40,6 +41,7 @@ impl RunSaga {
             stdout: None,
             stderr: None,
             more: &[artifacts_folder(of.state)],
+            user: workspace.user.as_deref(),
         };
         let script = script(
             &StepCommand::Program { program: "/bin/sh", args: &args, stdin: None },
@@ -57,7 +59,8 @@ impl RunSaga {
             env: of.scopes.env.clone(),
             timeout_secs: of.node.step.timeout_sec.filter(|secs| *secs > 0).unwrap_or(LONGEST_SECS),
         };
-        let ran = self.command(of.state, request, self.cancel_of(of.state, of.key)).await?;
+        let cancel = self.cancel_of(of.state, of.key);
+        let ran = self.command_in(of.state, (&place, workspace), request, cancel).await?;
         match (&ran.result.outcome, ran.exit_code()) {
             (_, Some(0)) => {
                 let most = most_bytes(of.state);

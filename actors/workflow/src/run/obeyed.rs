@@ -28,7 +28,6 @@ const INSTEAD: [(&str, &str); 7] = [
 /// The first field that would be passed over, as it is named to people.
 pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
     let root = [
-        ("container", dag.container.is_some()),
         ("secrets", dag.secrets.is_some()),
         ("tools", dag.tools.is_some()),
         ("resources", dag.resources.is_some()),
@@ -61,7 +60,6 @@ pub(super) fn not_here(dag: &DagManifest) -> Option<String> {
 
 fn of_step(step: &DagStep) -> Option<&'static str> {
     let fields = [
-        ("container", step.container.is_some()),
         ("dependencies", step.dependencies.is_some()),
         ("inputs", step.inputs.is_some()),
         ("mail_on_error", step.mail_on_error == Some(true)),

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, codes, fault_point};
-use hivekeep_plan::progress::RunOutcome;
-use hivekeep_ports::{ALL_TOOLS, ChildSession, own_workspace_name};
+use hivekeep_ports::{ALL_TOOLS, ChildSession};
 use hivekeep_runtime::{OnBehalfOf, log::LogError};
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -81,51 +80,6 @@ impl RunSaga {
         taken.is_ok()
     }
 
-    /// Has the workspaces of the run's session end: at once, or, of a run that did not succeed, the one that a retry
-    /// goes on in after a time, stopped until then.
-    ///
-    /// # Errors
-    /// Those of the tools.
-    pub(super) async fn retire(
-        &self,
-        state: &RunFold,
-        session: SessionId,
-    ) -> Result<(), ToolError> {
-        let (id, caller) = (state.begun.id, OnBehalfOf::own(session, CLOSING));
-        let (tools, own) = (&self.shared.tools, own_workspace_name(session));
-        let placed = state.workspace.as_ref().map(|it| it.workspace);
-        let is_own = state.begun.place == RunPlace::Own;
-        let keep_secs = match state.outcome() {
-            // A workflow is not retried.
-            Some(RunOutcome::Failed | RunOutcome::Aborted | RunOutcome::Rejected)
-                if state.machine.is_none() =>
-            {
-                self.shared.keep_workspace_secs
-            }
-            _ => 0,
-        };
-        for row in tools.workspaces(id, &caller).await? {
-            let workspace = row.workspace_id;
-            let is_placed = is_own && placed == Some(workspace);
-            if !row.owned || !(is_placed || row.name.starts_with(&own)) {
-                continue;
-            }
-            if !is_placed || keep_secs == 0 {
-                tools.remove(id, &caller, &workspace.to_string()).await?;
-                continue;
-            }
-            let end = json!({
-                "workspace_id": workspace, "lifetime_secs": keep_secs, "at_end": "destroy",
-            });
-            let _: IgnoredAny =
-                tools.call_idempotent(id, &caller, "workspace_lifetime", end).await?;
-            let stop = json!({ "workspace_id": workspace });
-            let stopped = tools.call_idempotent(id, &caller, "workspace_stop", stop).await;
-            stopped.or_else(unless_so)?;
-        }
-        Ok(())
-    }
-
     /// Workspace of the run's commands, which runs then.
     ///
     /// # Errors
@@ -136,7 +90,7 @@ impl RunSaga {
         cancel: &CancellationToken,
     ) -> Result<RunWorkspace, ToolError> {
         let made = self.workspace.get_or_try_init(async || {
-            let found = self.ready(state, &state.place(), cancel).await?;
+            let found = self.main_workspace(state, cancel).await?;
             if state.workspace.as_deref() != Some(&found) {
                 let placed = RunRecord::Placed { workspace: found.clone(), at: Utc::now() };
                 self.handle.record(placed).await?;
@@ -153,20 +107,23 @@ impl RunSaga {
         place: &str,
         cancel: &CancellationToken,
     ) -> Result<RunWorkspace, ToolError> {
-        let session = match place == state.place() {
+        let session = match place == state.begun.place.name() {
             true => Self::place_session(state)?,
             false => Self::session(state)?,
         };
-        if let Some(workspace) = state.inherited.as_ref().filter(|_| place == state.place()) {
+        if let Some(workspace) =
+            state.inherited.as_ref().filter(|it| place == it.workspace.to_string())
+        {
             let (id, caller) = (state.begun.id, OnBehalfOf::own(session, CLOSING));
             let start = json!({ "workspace_id": workspace.workspace });
             let started = self.shared.tools.call(id, &caller, "workspace_start", start).await;
             started.or_else(unless_so)?;
         }
         let (began, until) = (Instant::now(), Instant::now() + PATIENCE);
-        // A workspace that was there when the run took it is not known yet, or is gone.
-        let was_there =
-            state.workspace.is_some() || matches!(state.begun.place, RunPlace::Workspace(_));
+        // A workspace that was there when the run took it is not known yet, or is gone; a container always was.
+        let was_there = state.workspace.is_some()
+            || matches!(state.begun.place, RunPlace::Workspace(_))
+            || place != state.begun.place.name();
         let is_early = |error: &ToolError| {
             was_there && error.layer == Layer::Resolve && began.elapsed() < STARTING
         };
@@ -189,7 +146,7 @@ impl RunSaga {
     /// Session that the place of the run is of. Legal once the run's own is opened.
     pub(crate) fn place_session(state: &RunFold) -> Result<SessionId, ToolError> {
         match state.begun.place {
-            RunPlace::Own | RunPlace::Folder(_) => Self::session(state),
+            RunPlace::Own | RunPlace::Folder(_) | RunPlace::Made(_) => Self::session(state),
             RunPlace::Workspace(_) => Ok(state.begun.session),
         }
     }

@@ -15,8 +15,7 @@ use hivekeep_plan::{
     progress::{NodeKey, ProgressRecord},
     resolve::{ItemScope, NamedTexts, RunBeginning, StepValues},
 };
-use hivekeep_ports::SESSION_PLACE;
-use hivekeep_ports::TaskCapture;
+use hivekeep_ports::{OwnedSnapshot, SESSION_PLACE, TaskCapture};
 use hivekeep_runtime::runs::RunQueue;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -65,16 +64,23 @@ pub enum RunPlace {
     Own,
     /// Folder of the host or volume, in a sandbox that is the run's own.
     Folder(String),
+    /// Volume that is made for the run, mounted by sandboxes that are the run's own; as `volume:LABEL`.
+    Made(String),
     /// Workspace of the session that asked for the run.
     Workspace(String),
 }
 
 impl RunPlace {
+    /// Volume that is made for a run.
+    pub(crate) fn made(run: RunId) -> Self {
+        Self::Made(format!("volume:{run}-work"))
+    }
+
     /// Name, as tools take it.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Own => SESSION_PLACE,
-            Self::Folder(place) | Self::Workspace(place) => place,
+            Self::Folder(place) | Self::Made(place) | Self::Workspace(place) => place,
         }
     }
 }
@@ -227,6 +233,9 @@ pub(crate) struct NodeLeft {
     pub(crate) answer: Option<Box<PersonAnswer>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<Box<ToolError>>,
+    /// Machine of a forked try that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kept: Option<Box<OwnedSnapshot>>,
     /// State of a workflow, of a run of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<Box<MachineRecord>>,
@@ -270,7 +279,7 @@ pub(crate) enum RunRecord {
     },
     /// An answer of a person waits for the state that takes it.
     Signalled { response: String, at: DateTime<Utc> },
-    /// A container of a state has its workspace, and is about to run.
+    /// A container of a state or of a step has its workspace, and is about to run. `step` names it: of a step by its try.
     Contained { state: String, step: String, workspace: WorkspaceId, at: DateTime<Utc> },
     /// A receiver of its end is being told, or was.
     Delivered { about: Box<DeliveryRecord>, at: DateTime<Utc> },

@@ -6,6 +6,8 @@ use hivekeep_manifest::dag::{DagManifest, OneOrMore};
 use hivekeep_plan::lower::StepLines;
 use serde_json::Value;
 
+/// Program of the guest, which is the first of its processes: its role `as` becomes a user.
+const GUEST: &str = "/proc/1/exe";
 /// Exit status of a step whose folders or shell cannot be used.
 pub(crate) const NOT_STARTED: i32 = 125;
 /// Shells with the notation of POSIX.
@@ -88,6 +90,8 @@ pub(super) struct StepFolders<'f> {
     pub(super) stderr: Option<&'f str>,
     /// Further folders that are made.
     pub(super) more: &'f [String],
+    /// User of the guest that the command runs as; root without one.
+    pub(super) user: Option<&'f str>,
 }
 
 /// File that the declared outputs of a try are written to, in its folder.
@@ -102,9 +106,13 @@ pub(super) fn script(command: &StepCommand<'_>, folders: &StepFolders<'_>) -> St
     let more = folders.more.iter().map(String::as_str);
     let made = more.chain(folders.makes_work.then_some(folders.work));
     let made: String = made.map(|folder| format!(" {}", quoted(folder))).collect();
-    let mut text = format!(
-        "mkdir -p {own}{made} && : >{own}/output && cd {work} || exit {NOT_STARTED}\n"
-    );
+    let mut text = format!("mkdir -p {own}{made} && : >{own}/output");
+    if folders.user.is_some() {
+        // The folders are root's, and what another user writes there is that one's.
+        let _infallible = write!(text, " && chmod 777 {own}{made} && chmod 666 {own}/output");
+    }
+    let _infallible = writeln!(text, " && cd {work} || exit {NOT_STARTED}");
+    let user = as_user(folders.user);
     let (mut before, mut after) = (String::new(), String::new());
     if folders.stdout.is_some() || folders.stderr.is_some() {
         // The streams are seen when the step is over.
@@ -125,12 +133,12 @@ pub(super) fn script(command: &StepCommand<'_>, folders: &StepFolders<'_>) -> St
             if let Some(stdin) = stdin {
                 let _infallible = write!(text, "printf %s {} | ", quoted(stdin));
             }
-            let _infallible = writeln!(text, "{} {words}", quoted(program));
+            let _infallible = writeln!(text, "{user}{} {words}", quoted(program));
         }
         StepCommand::Lines(StepLines::Commands(lines), shell) => {
             let words = shell.words().into_iter().map(quoted).collect::<Vec<_>>().join(" ");
             for line in lines {
-                let _infallible = writeln!(text, "{words} -c {} || exit $?", quoted(line));
+                let _infallible = writeln!(text, "{user}{words} -c {} || exit $?", quoted(line));
             }
         }
         StepCommand::Lines(StepLines::Script(lines), shell) => {
@@ -141,7 +149,7 @@ pub(super) fn script(command: &StepCommand<'_>, folders: &StepFolders<'_>) -> St
                 Some(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>(),
                 None => shell.words().into_iter().map(quoted).collect(),
             };
-            let _infallible = writeln!(text, "{} {own}/script", words.join(" "));
+            let _infallible = writeln!(text, "{user}{} {own}/script", words.join(" "));
         }
     }
     if !folders.declares {
@@ -155,6 +163,11 @@ pub(super) fn script(command: &StepCommand<'_>, folders: &StepFolders<'_>) -> St
     }
     text.push_str(&after);
     text
+}
+
+/// Words before a program that runs as a user of the guest.
+pub(crate) fn as_user(user: Option<&str>) -> String {
+    user.map(|user| format!("{GUEST} as {} ", quoted(user))).unwrap_or_default()
 }
 
 /// Words of the first line of a script that names an interpreter.

@@ -1,19 +1,19 @@
 //! State of a run, as its records add up to it.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User};
+use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_plan::{
     lower::StepWork,
     plan::{NodeIndex, NodeRole},
     progress::{DueStep, NodePhase, ProgressRecord, RetryFrom, RunOutcome, RunProgress, RunStop},
     resolve::RunBeginning,
 };
+use hivekeep_ports::OwnedSnapshot;
 use hivekeep_runtime::{
     log::{Decision, Sourced},
     runs::{RunEvent, RunQueue, RunRetention, RunState, RunStatus},
@@ -68,6 +68,13 @@ pub(crate) struct RunFold {
     pub(crate) retries: BTreeMap<NodeIndex, Arc<Vec<RunChild>>>,
     /// State machine, of a run of a workflow.
     pub(crate) machine: Option<Arc<MachineState>>,
+    /// Workspaces of containers that were used in the attempt, by the names of their steps; of a machine's, of those of
+    /// its state.
+    pub(crate) contained: BTreeMap<String, WorkspaceId>,
+    /// Machines of forked steps that failed.
+    pub(crate) kept: BTreeMap<NodeIndex, OwnedSnapshot>,
+    /// Those that nobody needs any more, until the run is closed.
+    pub(crate) stale: Vec<OwnedSnapshot>,
     /// Push-backs of the attempt in their order.
     pub(crate) push_backs: Arc<Vec<PushBack>>,
     /// Nodes that were done again, with the number of push-backs until then.
@@ -108,14 +115,6 @@ impl RunFold {
             RunStage::Unresolved(false) => vec![RunStep::Resolve],
             RunStage::Works(work) if work.progress.is_over() => vec![self.last_step()],
             RunStage::Works(work) => work.progress.due().into_iter().map(RunStep::Due).collect(),
-        }
-    }
-
-    /// Name of the place of its commands.
-    pub(crate) fn place(&self) -> Cow<'_, str> {
-        match &self.inherited {
-            Some(workspace) => Cow::Owned(workspace.workspace.to_string()),
-            None => Cow::Borrowed(self.begun.place.name()),
         }
     }
 
@@ -180,6 +179,11 @@ impl RunFold {
             let record = left.as_deref().and_then(|left| left.machine.as_deref());
             Arc::make_mut(machine).moved(text, &progress, record);
         }
+        if let ProgressRecord::Ended { key, .. } = &progress {
+            let kept = left.as_deref().and_then(|left| left.kept.as_deref().cloned());
+            self.stale.extend(self.kept.remove(&key.node));
+            self.kept.extend(kept.map(|kept| (key.node, kept)));
+        }
         match &progress {
             ProgressRecord::PushedBack { key, .. } => {
                 let (before, now) = (before.unwrap_or_default(), ended(work));
@@ -195,6 +199,9 @@ impl RunFold {
                 }
             }
             ProgressRecord::Entered { key, .. } => {
+                if self.machine.is_some() {
+                    self.contained.clear();
+                }
                 self.children.remove(&key.node);
                 if !self.retries.contains_key(&key.node) {
                     Arc::make_mut(&mut self.results).retain(|(node, _), _| *node != key.node);
@@ -209,7 +216,12 @@ impl RunFold {
                 let left = Arc::from(left.unwrap_or_default());
                 Arc::make_mut(&mut self.results).insert((key.node, *child), left);
             }
-            ProgressRecord::Retried { from, .. } => self.reopen(*from),
+            ProgressRecord::Retried { from, .. } => {
+                if *from == RetryFrom::Beginning {
+                    self.stale.extend(std::mem::take(&mut self.kept).into_values());
+                }
+                self.reopen(*from);
+            }
             _ => {}
         }
         Some(())
@@ -236,6 +248,7 @@ impl RunFold {
         self.attempt += 1;
         (self.push_backs, self.pushed_back) = Default::default();
         self.delivered.clear();
+        self.contained.clear();
         let RunStage::Works(work) = &self.stage else { return };
         let stands = |at: &NodeIndex| {
             let phase = work.progress.node(*at).map(|node| &node.phase);
@@ -245,9 +258,8 @@ impl RunFold {
         let role = |at: &NodeIndex| work.progress.plan().node(*at).map(|node| node.role);
         let is_step = |at: &NodeIndex| matches!(role(at), Some(NodeRole::Step | NodeRole::Init));
         // Behind a node that is done again the children may be others.
-        let same = |at: &NodeIndex| {
-            is_step(at) && !stands(at) && before(work, *at).iter().all(stands)
-        };
+        let same =
+            |at: &NodeIndex| is_step(at) && !stands(at) && before(work, *at).iter().all(stands);
         let reaches = from == RetryFrom::Failed && matches!(self.begun.text, RunText::Dag(_));
         let all = self.children.iter().filter(|(at, _)| reaches && same(at));
         self.retries = all.map(|(at, children)| (*at, children.clone())).collect();
@@ -294,6 +306,9 @@ impl Sourced for RunFold {
             children: BTreeMap::new(),
             results: Arc::default(),
             retries: BTreeMap::new(),
+            contained: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            stale: Vec::new(),
             push_backs: Arc::default(),
             pushed_back: BTreeMap::new(),
             attempt: 0,
@@ -322,7 +337,10 @@ impl Sourced for RunFold {
                 self.stage = RunStage::Refused(Arc::from(error));
             }
             RunRecord::Placed { workspace, .. } => self.workspace = Some(Arc::new(workspace)),
-            note @ (RunRecord::Signalled { .. } | RunRecord::Contained { .. }) => {
+            RunRecord::Contained { step, workspace, .. } => {
+                self.contained.insert(step, workspace);
+            }
+            note @ RunRecord::Signalled { .. } => {
                 let Some(machine) = &mut self.machine else { return Err(note) };
                 Arc::make_mut(machine).noted(note);
             }
@@ -334,7 +352,10 @@ impl Sourced for RunFold {
                 self.delivered.insert(about.place, *about);
                 return Ok(());
             }
-            RunRecord::Closed { .. } if !self.closed => self.closed = true,
+            RunRecord::Closed { .. } if !self.closed => {
+                self.closed = true;
+                self.stale.clear();
+            }
             other => return Err(other),
         }
         self.last_at = at;
@@ -453,6 +474,7 @@ impl RunState for RunFold {
         });
         self.left = Arc::new(answers.collect());
         (self.push_backs, self.pushed_back) = Default::default();
+        self.contained.clear();
         self.children.clear();
         self.results = Arc::default();
         self.retries.clear();

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ToolError, fault_point};
 use hivekeep_manifest::dag::{ContinueOn, DagOutput, DagStream, Repeat, RepeatMode};
 use hivekeep_plan::{
-    lower::StepWork,
+    lower::{StepLines, StepWork},
     progress::{ChildPhase, NodeKey, NodeOutcome, NodePhase, ProgressRecord, TryEnd},
     resolve::{TextField, resolve_value},
 };
@@ -16,6 +16,7 @@ use super::{
     NodeLeft, RunFold, RunSaga,
     command::{CommandRequest, LONGEST_SECS, RanTask},
     conditions::{ConditionPlace, matches},
+    container::StepContainer,
     expand,
     failure::failed,
     outputs::{StepOutput, Succeeded},
@@ -75,6 +76,10 @@ pub(super) struct NodeTry<'t> {
     pub(super) name: String,
     pub(super) folder: String,
     pub(super) scopes: RunScopes,
+    /// Container of its own.
+    pub(super) container: Option<StepContainer>,
+    /// That, or the container of the DAG.
+    within: Option<StepContainer>,
     /// True where an earlier incarnation may have begun its work.
     pub(super) resumed: bool,
 }
@@ -82,6 +87,13 @@ pub(super) struct NodeTry<'t> {
 impl NodeTry<'_> {
     fn path(&self, path: &str) -> Result<String, ToolError> {
         self.scopes.resolve(self.work, path, TextField::Path)
+    }
+
+    /// File with the standard output of the try, where the DAG refers to that.
+    pub(super) fn read_stream(&self) -> Option<String> {
+        let id = self.node.step.id()?;
+        let dag = serde_json::to_string(&*self.state.begun.dag).ok()?;
+        dag.contains(&format!("{id}.stdout")).then(|| format!("{}/stdout", self.folder))
     }
 
     fn shell(&self, with: &serde_json::Map<String, Value>) -> StepShell {
@@ -112,7 +124,7 @@ impl RunSaga {
         if let RunText::Workflow(text) = &state.begun.text {
             return self.work_state(&state, text, key).await;
         }
-        let NodeEnd { end, left } = match self.attempt(&state, work, key, entered).await {
+        let NodeEnd { end, mut left } = match self.attempt(&state, work, key, entered).await {
             Ok(AttemptEnd::Ended(ended)) => *ended,
             Ok(AttemptEnd::Pauses(until)) => {
                 let left = NodeLeft { until: Some(until), ..NodeLeft::default() };
@@ -125,6 +137,7 @@ impl RunSaga {
                 fault_point!("run.after_wait");
                 self.shared.desk.waits(state.begun.id, key);
                 self.forget(&state, &try_name(key));
+                self.remove_container(&state, key).await;
                 return Ok(());
             }
             Ok(AttemptEnd::Expands(children)) => {
@@ -148,11 +161,15 @@ impl RunSaga {
             // The next daemon looks at what has become of it.
             return std::future::pending().await;
         }
+        if end.outcome == NodeOutcome::Failed {
+            left.kept = self.kept_machine(key).await.map(Box::new);
+        }
         fault_point!("run.before_end");
         let ended = ProgressRecord::Ended { key, end, at: Utc::now() };
         self.moved(ended, Some(Box::new(left))).await?;
         fault_point!("run.after_end");
         self.forget(&state, &try_name(key));
+        self.remove_container(&state, key).await;
         Ok(())
     }
 
@@ -179,9 +196,15 @@ impl RunSaga {
         let node = plan.node(key.node).ok_or_else(|| ToolError::internal("a node of no plan"))?;
         let name = try_name(key);
         let folder = format!("{}/{name}", state.begun.folder);
-        let scopes = RunScopes::of_node(state, work, key.node, &folder)?;
+        let mut scopes = RunScopes::of_node(state, work, key.node, &folder)?;
         let node = &node.action;
-        let of = NodeTry { state, work, key, node, name, folder, scopes, resumed };
+        let container = StepContainer::of_step(node, work, &mut scopes)?;
+        let within = match &container {
+            None => StepContainer::of_dag(&state.begun.dag, work, &mut scopes)?,
+            own => own.clone(),
+        };
+        let of =
+            NodeTry { state, work, key, node, name, folder, scopes, container, within, resumed };
         Ok(match self.done(&of).await? {
             AttemptEnd::Ended(mut ended) => match self.asks(&of, &ended) {
                 Some(waits) => {
@@ -215,7 +238,9 @@ impl RunSaga {
             return Ok(AttemptEnd::Expands(self.retried_children(state, key.node, children)?));
         }
         let children = match (of.node.action.as_str(), &of.node.step.foreach) {
-            ("run" | "exec", _) => return self.run_command(of).await.map(AttemptEnd::from),
+            ("run" | "exec" | "container.run" | "docker.run", _) => {
+                return self.run_command(of).await.map(AttemptEnd::from);
+            }
             ("noop", _) => return Ok(NodeEnd::of(NodeOutcome::Succeeded).into()),
             (TASK, _) => return Ok(AttemptEnd::Waits(Box::new(self.task(of)?))),
             ("dag.run", _) => {
@@ -329,6 +354,9 @@ impl RunSaga {
 
     /// Working directory that the step or its DAG names.
     pub(super) fn folder(&self, of: &NodeTry<'_>) -> Result<Option<String>, ToolError> {
+        if let Some(folder) = of.within.as_ref().and_then(|it| it.working_dir.clone()) {
+            return Ok(Some(folder));
+        }
         let (own, root) = (&of.node.step.working_dir, &of.state.begun.dag.working_dir);
         let resolve = |text: &String, field| of.scopes.resolve(of.work, text, field);
         match (own, root) {
@@ -339,19 +367,29 @@ impl RunSaga {
     }
 
     async fn run_command(&self, of: &NodeTry<'_>) -> Result<NodeEnd, ToolError> {
-        let with = self.settings(of)?;
-        let lines = of.node.lines.as_ref().map(|lines| resolved_lines(of, lines)).transpose()?;
-        let args: Vec<String> = with
-            .get("args")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .map(|arg| hivekeep_plan::resolve::value_text(arg).into_owned())
-            .collect();
-        let program = with.get("command").and_then(Value::as_str).unwrap_or_default();
+        let mut with = self.settings(of)?;
+        if let Some(shell) = of.within.as_ref().and_then(|it| it.shell.clone()) {
+            with.entry("shell").or_insert(shell);
+        }
+        let mut lines =
+            of.node.lines.as_ref().map(|lines| resolved_lines(of, lines)).transpose()?;
+        let words = |key: &str| -> Vec<String> {
+            let words = with.get(key).and_then(Value::as_array).into_iter().flatten();
+            words.map(|word| hivekeep_plan::resolve::value_text(word).into_owned()).collect()
+        };
+        let (mut program, mut args) = (String::new(), words("args"));
+        match with.get("command") {
+            Some(Value::Array(_)) => {
+                let mut command = words("command").into_iter();
+                (program, args) = (command.next().unwrap_or_default(), command.collect());
+            }
+            Some(Value::String(text)) if of.node.action == "exec" => program.clone_from(text),
+            Some(Value::String(text)) => lines = Some(StepLines::Script(text.clone())),
+            _ => {}
+        }
         let command = match &lines {
             Some(lines) => StepCommand::Lines(lines, of.shell(&with)),
-            None => StepCommand::Program { program, args: &args, stdin: None },
+            None => StepCommand::Program { program: &program, args: &args, stdin: None },
         };
         self.run_as(of, of.name.clone(), &command).await
     }
@@ -364,7 +402,10 @@ impl RunSaga {
         command: &StepCommand<'_>,
     ) -> Result<NodeEnd, ToolError> {
         let step = &of.node.step;
-        let (stdout, stderr) = (stream_file(of, &step.stdout)?, stream_file(of, &step.stderr)?);
+        let named = stream_file(of, &step.stdout)?;
+        // A container is gone when others read what its step wrote.
+        let read = || of.container.as_ref().and_then(|_| of.read_stream());
+        let (stdout, stderr) = (named.or_else(read), stream_file(of, &step.stderr)?);
         let mut more = vec![artifacts_folder(of.state)];
         for (stream, file) in [(&step.stdout, &stdout), (&step.stderr, &stderr)] {
             if let (Some(DagStream::Detail(_)), Some((folder, _))) =
@@ -374,6 +415,7 @@ impl RunSaga {
             }
         }
         let (named, own_folder) = (self.folder(of)?, work_folder(of.state));
+        let (place, workspace) = self.environment(of).await?;
         let folders = StepFolders {
             own: &of.folder,
             work: named.as_deref().unwrap_or(&own_folder),
@@ -382,6 +424,7 @@ impl RunSaga {
             stdout: stdout.as_deref(),
             stderr: stderr.as_deref(),
             more: &more,
+            user: workspace.user.as_deref(),
         };
         let request = CommandRequest {
             name,
@@ -389,9 +432,14 @@ impl RunSaga {
             env: of.scopes.env.clone(),
             timeout_secs: of.node.step.timeout_sec.filter(|secs| *secs > 0).unwrap_or(LONGEST_SECS),
         };
-        let ran = self.command(of.state, request, self.cancel_of(of.state, of.key)).await?;
+        let cancel = self.cancel_of(of.state, of.key);
+        let ran = self.command_in(of.state, (&place, workspace), request, cancel).await?;
         fault_point!("run.result");
-        self.command_end(of, &ran).await
+        let mut ended = self.command_end(of, &ran).await?;
+        if of.container.is_some() {
+            ended.left.stdout_file = stdout;
+        }
+        Ok(ended)
     }
 
     /// End of a command by how it ended.

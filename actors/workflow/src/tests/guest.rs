@@ -12,15 +12,29 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, Effect, Layer, SessionId, ToolError, User, WorkspaceId, lock};
 use hivekeep_ports::{
-    ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, InternalCall, PlaceFolder,
-    PlaceFolders, PlaceWorkspace, Places, TaskAssignment, TaskBoard, TaskCapture, TaskHints,
-    TaskOutcome, TaskOutput, TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken,
-    TaskText, TaskWindow, Tasks, Tools,
+    ChildAnswer, ChildCall, ChildSession, ChildSessions, ChildTool, InternalCall, OwnedSnapshot,
+    PlaceFolder, PlaceFolders, PlaceWorkspace, Places, TaskAssignment, TaskBoard, TaskCapture,
+    TaskHints, TaskOutcome, TaskOutput, TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState,
+    TaskTaken, TaskText, TaskWindow, Tasks, Tools, WorkspaceForks,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{process::Command, sync::watch};
 use tokio_util::sync::CancellationToken;
+
+/// Folder of the place that workspaces share.
+const SHARED: &str = "/work/.hivekeep-runs";
+/// Tools that make and remove something.
+const MAKING: [&str; 8] = [
+    "workspace_create",
+    "workspace_destroy",
+    "workspace_lifetime",
+    "workspace_stop",
+    "snapshot",
+    "aegis.volume.create",
+    "aegis.volume.delete",
+    "fs.delete",
+];
 
 struct FakeTask {
     stop: CancellationToken,
@@ -39,7 +53,7 @@ struct World {
     /// Tools that were called, with their inputs.
     called: Mutex<Vec<(String, Value)>>,
     /// Tools that were called of the workspace, which is there until it is destroyed.
-    of_workspace: Mutex<Vec<&'static str>>,
+    of_workspace: Mutex<Vec<String>>,
     /// Calls of `toy.hold` wait until this fires.
     released: CancellationToken,
 }
@@ -84,14 +98,14 @@ impl FakeGuest {
     }
 
     /// Tools that were called of the workspace, by their names behind `workspace_`.
-    pub(super) fn of_workspace(&self) -> Vec<&'static str> {
+    pub(super) fn of_workspace(&self) -> Vec<String> {
         lock(&self.0.of_workspace).clone()
     }
 
     /// Answers a tool of workspaces, where it is for the one.
     fn on_workspace(&self, tool: &'static str, args: &Value) -> Option<Result<Value, ToolError>> {
         let (mut calls, name) = (lock(&self.0.of_workspace), tool.strip_prefix("workspace_")?);
-        let is_there = calls.last() != Some(&"destroy");
+        let is_there = calls.last().is_none_or(|last| last != "destroy");
         let row = json!({ "workspace_id": self.0.workspace, "name": "here", "owned": true });
         if name == "list" {
             return Some(Ok(
@@ -99,7 +113,8 @@ impl FakeGuest {
             ));
         }
         (args["workspace_id"] == json!(self.0.workspace)).then(|| {
-            calls.push(name);
+            let secs = args.get("lifetime_secs").map(|secs| format!(" {secs}"));
+            calls.push(name.to_owned() + &secs.unwrap_or_default());
             match is_there {
                 true => Ok(json!({})),
                 false => Err(ToolError::invalid("it is gone")),
@@ -121,8 +136,10 @@ impl FakeGuest {
             // No user of this host is become.
             let script = task.command.replace("/proc/1/exe as ", "/usr/bin/env AS_USER=");
             let place = world.folder.path().join("place").display().to_string();
-            let script = script.replace("/workspace", &place);
-            command.arg("-c").arg(script).env_clear().envs(&task.env);
+            let placed = |text: &str| text.replace(SHARED, &format!("{place}{SHARED}"));
+            let script = placed(&script.replace("/workspace", &place));
+            let env = task.env.iter().map(|(name, value)| (name, placed(value)));
+            command.arg("-c").arg(script).env_clear().envs(env);
             command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
             command.current_dir(task.workdir.as_deref().unwrap_or("/"));
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -277,6 +294,31 @@ impl PlaceFolders for FakeGuest {
 }
 
 #[async_trait]
+impl WorkspaceForks for FakeGuest {
+    async fn fork(
+        &self,
+        _: &CallCx,
+        source: &OwnedSnapshot,
+        name: &str,
+        _: bool,
+        secs: Option<u64>,
+    ) -> Result<WorkspaceId, ToolError> {
+        let asked = json!({ "of": source.snapshot, "name": name, "secs": secs });
+        lock(&self.0.called).push(("fork".to_owned(), asked));
+        Ok(WorkspaceId::new())
+    }
+
+    async fn fork_to_read(
+        &self,
+        _: &CallCx,
+        _: &OwnedSnapshot,
+        _: u64,
+    ) -> Result<WorkspaceId, ToolError> {
+        unreachable!("runs read in no forks")
+    }
+}
+
+#[async_trait]
 impl Tools for FakeGuest {
     async fn call(
         &self,
@@ -284,16 +326,22 @@ impl Tools for FakeGuest {
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
+        if tool == "workspace_info" {
+            return Ok(json!({ "state": "running", "user": "app" }));
+        }
         if let Some(answer) = self.on_workspace(tool, &args) {
             return answer;
         }
-        if ["workspace_create", "workspace_destroy", "aegis.volume.create"].contains(&tool) {
+        if MAKING.contains(&tool) {
             lock(&self.0.called).push((tool.to_owned(), args));
             return Ok(json!({}));
         }
         let path = args["path"].as_str().expect("a path");
         let path = match tool {
-            "file_read" => PathBuf::from(path),
+            "file_read" => match path.starts_with(SHARED) {
+                true => PathBuf::from(format!("{}{path}", self.folder().display())),
+                false => PathBuf::from(path),
+            },
             "fs.read" => self.folder().join(path),
             other => panic!("{other} is not called"),
         };

@@ -159,17 +159,15 @@ async fn a_daemon_that_dies_at_any_record_goes_on_from_it() {
 
 #[tokio::test]
 async fn a_retry_does_again_what_failed_and_all_behind_it() {
-    let mut stage = Stage::new().await;
-    stage.place = RunPlace::Own;
+    let stage = Stage::new().await;
     let text = "type: chain\nworking_dir: .\nparams: [{ name: n, eval: date +%N }]\nsteps:\n\
         - { id: a, run: \"echo a >> done; echo x=1 >> $DAGU_OUTPUT_FILE\", outputs: [{ name: x }] }\n\
         - { id: b, run: \"echo 'b${steps.a.outputs.x}' >> done; test -f mended\" }\n\
         - { id: c, run: echo c >> done }";
-    let run = stage.ran(text, Value::Null).await;
-    let id = run.begun.id;
+    let id = stage.begin_at(RunPlace::Own, None, text, Value::Null).await.expect("begun");
+    let run = stage.closed(id).await;
     assert_eq!(run.outcome(), Some(Failed));
-    stage.closed(id).await;
-    assert_eq!(stage.guest.of_workspace(), ["lifetime", "stop"], "it is kept for a retry");
+    assert_eq!(stage.guest.of_workspace(), ["lifetime 3600", "stop"], "it is kept for a retry");
     std::fs::write(stage.guest.folder().join("mended"), "").expect("written");
     stage.runs().retry(ALL, id, RetryFrom::Failed).await.expect("it goes on");
     let again = stage.over(id).await;
@@ -177,8 +175,8 @@ async fn a_retry_does_again_what_failed_and_all_behind_it() {
     let of = |run: &RunFold| run.work().map(|work| work.beginning.clone());
     assert_eq!(of(&again), of(&run), "what was resolved stays");
     assert_eq!(stage.file("done").as_deref(), Some("a\nb1\nb1\nc\n"));
-    stage.closed(id).await;
-    let of_retry = ["adopt", "lifetime", "start", "destroy"];
+    let _closed = stage.closed(id).await;
+    let of_retry = ["adopt", "lifetime null", "start", "destroy"];
     assert_eq!(stage.guest.of_workspace()[2..], of_retry, "the retry goes on in it");
     let nothing = stage.runs().retry(ALL, id, RetryFrom::Failed).await.expect_err("all is well");
     assert_eq!(nothing.code, "dag_invalid");

@@ -143,10 +143,12 @@ impl WorkspaceForks for WorkspaceForksHandle {
         source: &OwnedSnapshot,
         name: &str,
         keeps_tasks: bool,
+        secs: Option<u64>,
     ) -> Result<WorkspaceId, ToolError> {
         let with_memory = keeps_tasks.then_some(true);
+        let lifetime = LifetimeRequest::of(secs, secs.map(|_| AtEnd::Destroy))?;
         let one = ForkRequest::one(Some(name.to_owned()));
-        self.make(cx, source, ForkRequest { with_memory, keeps_tasks, ..one }).await
+        self.make(cx, source, ForkRequest { with_memory, keeps_tasks, lifetime, ..one }).await
     }
 
     async fn fork_to_read(

@@ -32,9 +32,9 @@ async fn another_session_has_a_fork_of_its_own_where_the_daemon_says_so() {
     let cx = context(stranger, "fork", Duration::from_secs(30), Default::default());
     let workspace = id.parse().unwrap();
     let of = |owner| OwnedSnapshot { workspace, owner, snapshot: "a".to_owned() };
-    let refused = forks.fork(&cx, &of(stranger), "f", false).await.unwrap_err();
+    let refused = forks.fork(&cx, &of(stranger), "f", false, None).await.unwrap_err();
     assert_eq!(refused.code, "not_owner");
-    let fork = forks.fork(&cx, &of(stage.session), "f", false).await.unwrap();
+    let fork = forks.fork(&cx, &of(stage.session), "f", false, None).await.unwrap();
     let found = stage.daemon.shared.directory.card(&fork.to_string()).unwrap();
     assert_eq!(found.owner, Some(stranger));
     let look = forks.fork_to_read(&cx, &of(stage.session), 600).await.unwrap().to_string();
@@ -87,15 +87,15 @@ async fn a_fork_that_keeps_the_tasks_of_its_source_says_so_before_it_is_another_
     let cx = || context(stage.session, "fork", Duration::from_secs(30), Default::default());
     let (workspace, owner) = (id.parse().unwrap(), stage.session);
     let of = |name: &str| OwnedSnapshot { workspace, owner, snapshot: name.to_owned() };
-    let refused = forks.fork(&cx(), &of("disk"), "f", true).await.unwrap_err();
+    let refused = forks.fork(&cx(), &of("disk"), "f", true, None).await.unwrap_err();
     assert_eq!(refused.code, "invalid_input", "nothing runs on a disk");
-    forks.fork(&cx(), &of("all"), "plain", false).await.unwrap();
+    forks.fork(&cx(), &of("all"), "plain", false, None).await.unwrap();
     assert!(matches!(&std::mem::take(&mut *lock(&told))[..], [is] if is.starts_with("is ")));
-    forks.fork(&cx(), &of("all"), "keeps", true).await.unwrap();
+    forks.fork(&cx(), &of("all"), "keeps", true, None).await.unwrap();
     let [kept, is] = &std::mem::take(&mut *lock(&told))[..] else { panic!("not both") };
     assert_eq!(is, &format!("is {kept}"));
     *lock(&knows) = false;
-    let refused = forks.fork(&cx(), &of("all"), "old", true).await.unwrap_err();
+    let refused = forks.fork(&cx(), &of("all"), "old", true, None).await.unwrap_err();
     assert_eq!(refused.code, "guest_unsupported");
     assert!(lock(&told).is_empty() && stage.daemon.shared.directory.card("old").is_err());
 }
