@@ -4,6 +4,7 @@ mod actions;
 mod agents;
 mod cases;
 mod containers;
+mod dagu_page;
 mod deliveries;
 mod forks;
 mod guest;

@@ -23,8 +23,13 @@ use page::{Block, Mark, Page};
 use shell::Shell;
 
 /// Commands that change nothing: they are repeated until they show what is shown.
-const LOOKS: [&str; 3] =
-    ["hivekeep approvals", "hivekeep call aegis.git.status", "hivekeep call webview_eval"];
+const LOOKS: [&str; 5] = [
+    "hivekeep approvals",
+    "hivekeep call aegis.git.status",
+    "hivekeep call webview_eval",
+    "hivekeep dag list",
+    "hivekeep dag runs",
+];
 
 /// Where a page is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -159,6 +159,11 @@ fn kind_schema(kind: &str) -> Value {
     json!({ "anyOf": [{ "type": name }, { "description": about, "type": "string", "pattern": r"\$\{" }] })
 }
 
+/// Names of all actions of ours.
+pub fn builtins() -> impl Iterator<Item = &'static str> {
+    TABLE.keys().copied().filter(|name| *name != RUN)
+}
+
 /// True for the name of an action that is one of ours.
 pub fn is_builtin(name: &str) -> bool {
     name != RUN && TABLE.contains_key(name)
@@ -233,8 +238,8 @@ pub(super) fn check_name(
     if names.own.contains(name) || is_builtin(name) || is_tool {
         return;
     }
-    let known = TABLE.keys().chain(&names.own).copied();
-    let known: Vec<_> = known.filter(|name| *name != RUN).collect();
+    let mut known: Vec<&str> = builtins().collect();
+    known.extend(&names.own);
     problems.add(
         at,
         match nearest(name, &known) {
