@@ -337,7 +337,9 @@ fn source(context: &CliContext, file: &str) -> Result<Value, CommandFailure> {
         None => {
             let name: Option<String> =
                 whole.file_stem().map(|name| name.to_string_lossy().chars().take(40).collect());
-            Ok(json!({ "yaml": fs::read_to_string(Path::new(&whole))?, "name": name }))
+            let base = validate::base_beside(&whole)?;
+            let text = fs::read_to_string(Path::new(&whole))?;
+            Ok(json!({ "yaml": text, "base": base, "name": name }))
         }
     }
 }

@@ -10,11 +10,15 @@ use serde_json::Value;
 
 use crate::{
     agent::{self, AgentManifest},
+    base::DagBase,
     dag::{self, DagManifest, DagNotice},
     problems::{CompiledSchema, MAX_PROBLEMS, ProblemList, at, problem},
     workflow::{self, WorkflowManifest},
     yaml::{self, TextPosition, YamlNode},
 };
+
+/// Name of a file with defaults of the DAGs beside it.
+pub const BASE_FILE: &str = "base.yaml";
 
 /// Kind of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +114,29 @@ pub struct DagFile {
 /// # Errors
 /// Problems, as [`check`] tells them.
 pub fn read_dag(text: &str, tools: Option<&[&str]>) -> Result<DagFile, Vec<ManifestProblem>> {
-    let documents = read(text).map_err(|problem| vec![problem])?;
+    read_dag_over(None, text, tools)
+}
+
+/// DAGs of a text as [`read_dag`] reads them, with the defaults of the text of another file.
+///
+/// # Errors
+/// Problems, as [`check`] tells them; those of the other file name it.
+pub fn read_dag_over(
+    base: Option<&str>,
+    text: &str,
+    tools: Option<&[&str]>,
+) -> Result<DagFile, Vec<ManifestProblem>> {
+    let mut documents = read(text).map_err(|problem| vec![problem])?;
+    if let Some(base) = base {
+        let base = DagBase::read(base).map_err(|found| {
+            let mut problems = in_order(found);
+            for problem in &mut problems {
+                problem.message = format!("{BASE_FILE}: {}", problem.message);
+            }
+            problems
+        })?;
+        documents.iter_mut().for_each(|document| base.add_to(document));
+    }
     match dags(&documents, tools) {
         (file, found) if found.is_empty() => Ok(file),
         (_, found) => Err(in_order(found)),
@@ -172,10 +198,15 @@ fn manifest_of<T: DeserializeOwned>(
     }
 }
 
-type Found = Vec<(TextPosition, ManifestProblem)>;
+pub(crate) type Found = Vec<(TextPosition, ManifestProblem)>;
+
+/// Problems of a document that is a DAG.
+pub(crate) fn dag_problems(document: &YamlNode) -> Found {
+    dags(std::slice::from_ref(document), None).1
+}
 
 /// Documents of a text, at least one.
-fn read(text: &str) -> Result<Vec<YamlNode>, ManifestProblem> {
+pub(crate) fn read(text: &str) -> Result<Vec<YamlNode>, ManifestProblem> {
     let documents = yaml::read(text).map_err(|(at, message)| problem(at, &at![], message))?;
     match documents.is_empty() {
         false => Ok(documents),

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod base;
 mod check;
 pub mod common;
 pub mod consensus;
@@ -22,8 +23,8 @@ pub mod workflow;
 mod yaml;
 
 pub use check::{
-    DagFile, ManifestKind, check, parse_agent, parse_workflow, read_agent, read_dag, read_workflow,
-    schema,
+    BASE_FILE, DagFile, ManifestKind, check, parse_agent, parse_workflow, read_agent, read_dag,
+    read_dag_over, read_workflow, schema,
 };
 pub use problems::MAX_PROBLEMS;
 pub use yaml::{MAX_TEXT_BYTES, read_yaml};

@@ -36,13 +36,13 @@ impl TextPosition {
 }
 
 /// Value with its place. What an alias or a merge repeats has the place where it is repeated.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct YamlNode {
     pub(crate) at: TextPosition,
     pub(crate) content: YamlContent,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum YamlContent {
     Scalar(Value),
     List(Vec<YamlNode>),

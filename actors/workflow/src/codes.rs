@@ -50,6 +50,22 @@ pub const DAG_INVALID: &ErrorCode = &ErrorCode {
     next_step: "Mend what the message names; `hivekeep dag validate` checks a file.",
 };
 
+/// A secret of a run cannot be read.
+pub const SECRET_UNREADABLE: &ErrorCode = &ErrorCode {
+    name: "secret_unreadable",
+    meaning: "A secret that the DAG names cannot be read.",
+    cause: "The operator has none of the name, or not for you, or its file is not there.",
+    next_step: "Have the operator put it under `workflow.secrets`, with you among its `users`.",
+};
+
+/// The output of a step is not as its schema says.
+pub const OUTPUT_INVALID: &ErrorCode = &ErrorCode {
+    name: "output_invalid",
+    meaning: "The output of a step does not fit its `output_schema`.",
+    cause: "Its standard output is not JSON, or another JSON than the schema takes: `details.problems`.",
+    next_step: "Have the command write what the schema says, and all else to its standard error.",
+};
+
 /// Sessions may write where DAGs begin by themselves.
 pub const FOLDER_WRITABLE: &ErrorCode = &ErrorCode {
     name: "dag_folder_writable",
@@ -102,6 +118,8 @@ pub const ANSWERED_OTHERWISE: &ErrorCode = &ErrorCode {
 pub const ALL: &[&ErrorCode] = &[
     RUN_NOT_FOUND,
     STEP_FAILED,
+    SECRET_UNREADABLE,
+    OUTPUT_INVALID,
     DAG_INVALID,
     FOLDER_WRITABLE,
     STEP_NOT_WAITING,

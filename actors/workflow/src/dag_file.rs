@@ -1,7 +1,8 @@
 //! Files of DAGs: their names, and their texts checked.
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_manifest::{DagFile, read_dag};
+use hivekeep_manifest::{BASE_FILE, DagFile, read_dag_over};
+use hivekeep_plan::lower::expand_actions;
 use hivekeep_ports::ManifestProblem;
 use serde_json::json;
 
@@ -14,17 +15,29 @@ const ENDING: &str = ".yaml";
 /// Folder of guests that each run has a folder of its own in.
 pub(crate) const SCRATCH: &str = "/tmp/hivekeep-runs";
 
-/// Checks a text off the threads that serve, with the names of all tools where they are known.
+/// Checks a text off the threads that serve, with the names of all tools where they are known. Steps that call actions
+/// of the file are those that the actions make. `base` is the text of defaults beside it.
 ///
 /// # Errors
 /// `dag_invalid`, with its problems in `details`.
 pub(crate) async fn checked(
+    base: Option<String>,
     text: String,
     tools: Option<Vec<&'static str>>,
 ) -> Result<DagFile, ToolError> {
-    let read = tokio::task::spawn_blocking(move || read_dag(&text, tools.as_deref())).await;
-    let read = read.map_err(|panic| ToolError::internal(panic.to_string()))?;
-    read.map_err(|problems| invalid(&problems))
+    let read = move || {
+        let mut file = read_dag_over(base.as_deref(), &text, tools.as_deref())
+            .map_err(|problems| invalid(&problems))?;
+        for dag in &mut file.documents {
+            expand_actions(dag).map_err(|why| {
+                ToolError::new(Layer::Actor, codes::DAG_INVALID, why)
+                    .next("mend the call, or the action under `actions`")
+            })?;
+        }
+        Ok(file)
+    };
+    let read = tokio::task::spawn_blocking(read).await;
+    read.map_err(|panic| ToolError::internal(panic.to_string()))?
 }
 
 fn invalid(problems: &[ManifestProblem]) -> ToolError {
@@ -43,6 +56,14 @@ pub(crate) fn path_of(file: &str) -> String {
     match file.contains(['/', '.']) {
         true => file.to_owned(),
         false => format!("{DAG_FOLDER}/{file}{ENDING}"),
+    }
+}
+
+/// Path of the defaults of a file.
+pub(crate) fn base_of(path: &str) -> String {
+    match path.rsplit_once('/') {
+        Some((folder, _)) => format!("{folder}/{BASE_FILE}"),
+        None => BASE_FILE.to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use hivekeep_kernel::{DagId, Layer, RunId, ToolError, User, lock};
-use hivekeep_manifest::{MAX_TEXT_BYTES, dag::DagManifest, read_dag};
+use hivekeep_manifest::{BASE_FILE, MAX_TEXT_BYTES, dag::DagManifest, read_dag_over};
 use hivekeep_ports::{ChildSessions, PlaceFolders};
 use hivekeep_runtime::{Daemon, schedule::Schedules};
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, fstat, open, openat};
@@ -55,7 +55,44 @@ pub(crate) struct WatchedDag {
     pub(crate) name: String,
     /// Schedule of a valid DAG that has one, or the problem of another.
     pub(crate) schedule: Result<Option<ScheduledDag>, String>,
+    /// The file's, and that of the defaults beside it.
+    stamp: Option<(FileStamp, Option<FileStamp>)>,
+}
+
+/// Defaults of the DAGs of a folder.
+struct WatchedBase {
     stamp: Option<FileStamp>,
+    /// Owner and text.
+    read: Result<(User, String), String>,
+}
+
+impl WatchedBase {
+    /// Defaults of a folder that has some.
+    fn of(dags: &impl std::os::fd::AsFd) -> Option<Self> {
+        if matches!(openat(dags, BASE_FILE, OPENS, Mode::empty()), Err(rustix::io::Errno::NOENT)) {
+            return None;
+        }
+        Some(match opened(dags, BASE_FILE) {
+            Ok((file, stat)) => Self {
+                stamp: Some(FileStamp::of(&stat)),
+                read: owner_of(&stat).and_then(|owner| Ok((owner, text_of(file)?))),
+            },
+            Err(why) => Self { stamp: None, read: Err(why) },
+        })
+    }
+
+    /// Text for a DAG of a user, who has its commands run.
+    ///
+    /// # Errors
+    /// For a file that is neither that user's nor root's.
+    fn text_for(base: Option<&Self>, user: User) -> Result<Option<String>, String> {
+        let Some(base) = base else { return Ok(None) };
+        match &base.read {
+            Ok((owner, text)) if *owner == user || *owner == User::Uid(0) => Ok(Some(text.clone())),
+            Ok((owner, _)) => Err(format!("{BASE_FILE} belongs to {owner}, and it to {user}")),
+            Err(why) => Err(format!("{BASE_FILE}: {why}")),
+        }
+    }
 }
 
 /// Properties of a file that are others when its content or its rights are.
@@ -172,11 +209,15 @@ impl DagFolders {
         all
     }
 
-    /// Text of a file, which has to be its owner's still.
+    /// Text of the defaults of a file, if there are some, and of the file, which has to be its owner's still.
     ///
     /// # Errors
     /// `dag_invalid` for a file that is not there, or cannot be read.
-    async fn text(&self, file: &PlacedFile, owner: User) -> Result<String, ToolError> {
+    async fn text(
+        &self,
+        file: &PlacedFile,
+        owner: User,
+    ) -> Result<(Option<String>, String), ToolError> {
         let PlacedFile { place, file } = file.clone();
         let invalid = |why: String| {
             let message = format!("`{file}` of `{place}`: {why}");
@@ -190,7 +231,9 @@ impl DagFolders {
             let dags = dags.map_err(|error| io::Error::from(error).to_string())?;
             let name = file.rsplit('/').next().unwrap_or_default();
             let (file, stat) = opened(&dags, name)?;
-            Ok::<_, String>((owner_of(&stat)?, text_of(file)?))
+            let owner = owner_of(&stat)?;
+            let base = WatchedBase::text_for(WatchedBase::of(&dags).as_ref(), owner)?;
+            Ok::<_, String>((owner, (base, text_of(file)?)))
         });
         let read = read.await.map_err(|panic| ToolError::internal(panic.to_string()))?;
         match read.map_err(invalid)? {
@@ -210,7 +253,8 @@ impl DagFolders {
         trigger: RunTrigger,
         given: impl FnOnce(&DagManifest) -> Value,
     ) -> Result<(), ToolError> {
-        let documents = checked(self.text(file, owner).await?, None).await?.documents;
+        let (base, text) = self.text(file, owner).await?;
+        let documents = checked(base, text, None).await?.documents;
         let request = RunRequest {
             id,
             user: owner,
@@ -258,7 +302,7 @@ fn look_into(
     let name = |entry: rustix::io::Result<rustix::fs::DirEntry>| {
         let name = entry.ok()?.file_name().to_str().ok()?.to_owned();
         let is_dag = name.ends_with(".yaml") || name.ends_with(".yml");
-        (is_dag && !name.starts_with('.')).then_some(name)
+        (is_dag && !name.starts_with('.') && name != BASE_FILE).then_some(name)
     };
     let mut names: Vec<String> = entries.take(MOST_ENTRIES).filter_map(name).collect();
     names.sort_unstable();
@@ -268,15 +312,16 @@ fn look_into(
             format!("the folder has more than {MOST_FILES} files: the others are left out"),
         );
     }
+    let base = WatchedBase::of(&dags);
     for name in names.into_iter().take(MOST_FILES) {
         let file = named(format!("{DAG_FOLDER}/{name}"));
-        let dag = looked_at(&dags, &name, &file, known.get(&file));
+        let dag = looked_at((&dags, base.as_ref()), &name, &file, known.get(&file));
         found.insert(file, dag);
     }
 }
 
 fn looked_at(
-    dags: &impl std::os::fd::AsFd,
+    (dags, base): (&impl std::os::fd::AsFd, Option<&WatchedBase>),
     name: &str,
     file: &PlacedFile,
     known: Option<&Arc<WatchedDag>>,
@@ -289,13 +334,14 @@ fn looked_at(
             return Arc::new(WatchedDag { owner, name, schedule: Err(why), stamp: None });
         }
     };
-    let stamp = Some(FileStamp::of(&stat));
+    let stamp = Some((FileStamp::of(&stat), base.and_then(|base| base.stamp)));
     if let Some(known) = known.filter(|known| known.stamp == stamp) {
         return known.clone();
     }
     let owner = User::Uid(stat.st_uid);
     let read = owner_of(&stat).and_then(|_| {
-        let file = read_dag(&text_of(content)?, None)
+        let base = WatchedBase::text_for(base, owner)?;
+        let file = read_dag_over(base.as_deref(), &text_of(content)?, None)
             .map_err(|problems| problems.first().map(ToString::to_string).unwrap_or_default())?;
         file.documents.into_iter().next().ok_or_else(|| "the text holds no DAG".to_owned())
     });

@@ -1,7 +1,8 @@
 //! Section `[workflow]` of the configuration.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
+use hivekeep_kernel::User;
 use hivekeep_manifest_registry::RegistryLimits;
 use hivekeep_runtime::{FamilyOptions, runs::RunOptions};
 use schemars::JsonSchema;
@@ -37,6 +38,9 @@ pub struct Options {
     /// Queues that runs wait in for their place, by name: `[workflow.queues.NAME]` with `concurrency`. One that is
     /// not here has a place.
     pub queues: BTreeMap<String, QueueOptions>,
+    /// Secrets that steps of DAGs have in their environment, by the name that a DAG's `secrets` refer to (`ref`, or the
+    /// `key` of the provider `env`): `[workflow.secrets."team/token"]` with `file` or `env`, and `users`.
+    pub secrets: BTreeMap<String, SecretOptions>,
 }
 
 /// A queue.
@@ -48,9 +52,23 @@ pub struct QueueOptions {
     pub concurrency: usize,
 }
 
+/// A secret. What it is now is read each time a step starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretOptions {
+    /// File with its value, without the line's end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Variable of the daemon's environment that holds its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// Users whose runs may have it, as `uid:1000` and `bearer`. Commands of these can read it.
+    #[schemars(length(min = 1))]
+    pub users: Vec<User>,
+}
+
 impl Default for Options {
     fn default() -> Self {
-        let (folders, queues) = (Vec::new(), BTreeMap::new());
         Self {
             max_workflows: 500,
             max_manifests_mb: 16,
@@ -58,13 +76,26 @@ impl Default for Options {
             kept: 1_000,
             kept_days: 30,
             keep_workspace_secs: 3_600,
-            folders,
-            queues,
+            folders: Vec::new(),
+            queues: BTreeMap::new(),
+            secrets: BTreeMap::new(),
         }
     }
 }
 
-impl FamilyOptions for Options {}
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        for (name, SecretOptions { file, env, .. }) in &self.secrets {
+            if file.is_some() == env.is_some() {
+                wrong.push(("secrets", format!("`{name:.80}` needs either `file` or `env`")));
+            } else if file.as_ref().is_some_and(|file| !file.is_absolute()) {
+                wrong.push(("secrets", format!("`{name:.80}`: `file` must be an absolute path")));
+            }
+        }
+        wrong
+    }
+}
 
 impl Options {
     /// Bounds of the workflows of a scope.

@@ -12,6 +12,7 @@ mod agents;
 mod answers;
 mod begin;
 mod chat;
+mod checkout;
 mod children;
 mod command;
 mod conditions;
@@ -63,7 +64,7 @@ use hivekeep_runtime::{
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, jq::JqProcesses};
+use crate::{Options, jq::JqProcesses, secrets::SecretStore};
 pub use begin::RunRequest;
 pub(crate) use children::DAEMON;
 pub(crate) use children::MAX_DEPTH;
@@ -109,6 +110,7 @@ pub(crate) struct RunShared {
     pub(crate) keep_workspace_secs: u64,
     /// Seconds that machines of failed steps are kept behind the end of their runs.
     pub(crate) kept_secs: u64,
+    pub(crate) secrets: SecretStore,
     /// All runs, once they are read.
     pub(crate) runs: OnceLock<WeakRuns<RunSaga>>,
 }
@@ -130,6 +132,7 @@ impl RunShared {
             filters: JqProcesses::default(),
             keep_workspace_secs: options.keep_workspace_secs,
             kept_secs: u64::from(options.kept_days.clamp(1, 366)) * 24 * 60 * 60,
+            secrets: SecretStore::new(options.secrets.clone()),
             runs: OnceLock::new(),
             daemon: daemon.clone(),
         })

@@ -15,13 +15,13 @@ mod retries;
 mod runs;
 mod schedules;
 mod tools;
+mod values;
 mod webhooks;
 mod workflows;
 
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{RunId, SessionId, ToolError, User};
-use hivekeep_manifest::read_dag;
 use hivekeep_plan::progress::RunOutcome;
 use hivekeep_ports::{
     ChildSessions, Executions, Models, PlaceFolders, Places, StandingQuestions, TaskOutputs, Tasks,
@@ -37,6 +37,7 @@ use serde_json::Value;
 
 use crate::{
     DagRuns, Options,
+    dag_file::checked,
     folders::DagFolders,
     run::{RunFold, RunPlace, RunRequest, RunTrigger},
 };
@@ -148,7 +149,8 @@ impl Stage {
         text: &str,
         given: Value,
     ) -> Result<RunId, ToolError> {
-        let file = read_dag(text, None).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+        let file = checked(None, text.to_owned(), None).await;
+        let file = file.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let id = RunId::new();
         let request = RunRequest {
             id,

@@ -3,11 +3,12 @@
 use std::{
     fs,
     io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use hivekeep_door_server::plain;
-use hivekeep_manifest::{MAX_TEXT_BYTES, dag::NoticeClass, read_dag};
+use hivekeep_manifest::{BASE_FILE, MAX_TEXT_BYTES, dag::NoticeClass, read_dag_over};
 use serde_json::json;
 
 use crate::cli::{CommandFailure, output};
@@ -36,7 +37,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<(), CommandFailure> {
     for file in files {
         seen += 1;
         let (problems, notices) = match text_of(&file) {
-            Ok(text) => match read_dag(&text, None) {
+            Ok(text) => match read_dag_over(base_beside(&file)?.as_deref(), &text, None) {
                 Ok(dag) => {
                     let told = |class| args.show_unresolved || class == NoticeClass::Defect;
                     let notices = dag.notices.iter().filter(|notice| told(notice.class));
@@ -87,7 +88,8 @@ fn report(
 fn collect(path: &Path, files: &mut Vec<PathBuf>, is_named: bool) -> io::Result<()> {
     if path == Path::new("-") || !path.is_dir() {
         let is_yaml = path.extension().is_some_and(|it| it == "yaml" || it == "yml");
-        if is_named || is_yaml {
+        let is_base = path.file_name().is_some_and(|name| name == BASE_FILE);
+        if is_named || is_yaml && !is_base {
             files.push(path.to_owned());
         }
         return Ok(());
@@ -101,6 +103,23 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>, is_named: bool) -> io::Result<
         }
     }
     Ok(())
+}
+
+/// Text of the defaults beside a file; of standard input there are none.
+///
+/// # Errors
+/// Those of reading it; for a file that is neither the owner's of the DAG nor root's.
+pub(super) fn base_beside(file: &Path) -> io::Result<Option<String>> {
+    let base = file.with_file_name(BASE_FILE);
+    if file == Path::new("-") || !base.exists() {
+        return Ok(None);
+    }
+    let owner = fs::metadata(&base)?.uid();
+    if owner != 0 && owner != fs::metadata(file)?.uid() {
+        let message = format!("{} belongs to another user: remove it", base.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    text_of(&base).map(Some)
 }
 
 fn text_of(file: &Path) -> io::Result<String> {

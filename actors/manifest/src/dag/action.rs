@@ -320,6 +320,7 @@ fn check_choice(name: &str, with: &JsonObject, at: &ManifestPath, problems: &mut
 /// Names of the outputs that an action declares by itself.
 pub(super) fn outputs_of(name: &str) -> &'static [&'static str] {
     match name {
+        "git.checkout" => &["operation", "path", "ref", "commit", "cloned", "changed"],
         "git.worktree.add" => &["path", "branch", "commit", "worktree_created", "branch_created"],
         "git.worktree.remove" => &["path", "branch", "worktree_removed", "branch_deleted"],
         _ => &[],

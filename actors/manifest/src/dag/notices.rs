@@ -371,7 +371,8 @@ impl StepScope<'_> {
 
 /// True if a step has an output of a name, or may have.
 fn declares(step: &DagStep, output: &str) -> bool {
-    if step.outputs.iter().flatten().any(|declared| declared.name == output) {
+    let declared = step.outputs.iter().flatten().any(|declared| declared.name == output);
+    if declared || step.output_schema.is_some() {
         return true;
     }
     let Some(action) = step.action.as_deref() else { return false };

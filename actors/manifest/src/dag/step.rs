@@ -304,6 +304,12 @@ pub struct DagHandlers {
 }
 
 impl DagHandlers {
+    /// Handlers that there are.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut DagStep> {
+        let Self { init, success, failure, abort, wait, exit } = self;
+        [init, success, failure, abort, wait, exit].into_iter().filter_map(Option::as_mut)
+    }
+
     /// Handlers that there are, with their keys.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &DagStep)> {
         let Self { init, success, failure, abort, wait, exit } = self;

@@ -7,7 +7,8 @@ use hivekeep_runtime::template::{TemplateHelpers, TemplateValue, render};
 use serde_json::{Map, Value};
 
 /// Functions by their names in Go, and those of the house that do the same.
-const FUNCTIONS: [(&str, &str); 8] = [
+const FUNCTIONS: [(&str, &str); 9] = [
+    ("json", "json"),
     ("toJson", "json"),
     ("toRawJson", "json"),
     ("count", "length"),

@@ -18,3 +18,4 @@ pub mod machine;
 pub mod plan;
 pub mod progress;
 pub mod resolve;
+pub mod schema;

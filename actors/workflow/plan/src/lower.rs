@@ -2,6 +2,7 @@
 //! action with its settings from here on.
 
 mod action;
+mod custom;
 mod names;
 mod policy;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::plan::{NodeIndex, NodeOrder, NodeRole, PlanBounds, PlanNode, RunPlan, RunPlanError};
+pub use custom::expand_actions;
 use policy::Counts;
 
 /// Nodes at a time where a DAG names no bound, and the most that it may name.

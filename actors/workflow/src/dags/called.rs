@@ -17,8 +17,8 @@ use crate::{
 const MAX_FILES: usize = 50;
 
 impl WorkflowService {
-    /// Adds to a DAG the files that its steps call by a plain name, and those that these call. `path` is that of its own
-    /// file. A file that is not there fails the step that calls it, if it comes to that.
+    /// Adds to a DAG the files that its steps call by a plain name, and those that these call, all with its defaults.
+    /// `path` is that of its own file. A file that is not there fails the step that calls it, if it comes to that.
     ///
     /// # Errors
     /// `dag_invalid` for one that is not valid, or for too many.
@@ -26,7 +26,7 @@ impl WorkflowService {
         &self,
         cx: &CallCx,
         file: &mut DagFile,
-        place: &RunPlace,
+        (place, base): (&RunPlace, Option<String>),
         path: &str,
     ) -> Answer<()> {
         let mut known: BTreeSet<String> =
@@ -44,7 +44,8 @@ impl WorkflowService {
                 return Err(ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
                     .next("put some of them into one file, as documents between `---`"));
             }
-            let mut read = checked(text, Some(self.callable(cx))).await.map_err(|mut error| {
+            let read = checked(base.clone(), text, Some(self.callable(cx))).await;
+            let mut read = read.map_err(|mut error| {
                 error.message = format!("`{name:.80}`, which it calls: {}", error.message);
                 error
             })?;

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     run::{RunFold, RunRecord, RunSaga, try_name},
+    secrets::{SecretMasks, head_of},
     service::WorkflowService,
 };
 
@@ -76,7 +77,8 @@ impl WorkflowService {
         })
     }
 
-    /// Output so far of a command that runs; nothing before it has begun in its guest.
+    /// Output so far of a command that runs; nothing before it has begun in its guest. What may be the beginning of a
+    /// secret is told with the rest of that.
     ///
     /// # Errors
     /// When the guest does not answer.
@@ -87,11 +89,13 @@ impl WorkflowService {
         offset: u64,
     ) -> Answer<(DagStreamRead, DagStreamRead)> {
         let Some(workspace) = &state.workspace else { return Ok(Default::default()) };
+        let masks = self.runs.1.masks_of(state).await?;
+        let around = Around::of(&masks, offset);
         let window = TaskWindow {
             task_id: format!("{}/{name}", state.begun.id),
-            stdout_from: offset,
-            stderr_from: offset,
-            max_bytes: PART_BYTES,
+            stdout_from: around.from,
+            stderr_from: around.from,
+            max_bytes: around.bytes,
         };
         let output = self.outputs.output(workspace.workspace, window);
         let output = match tokio::time::timeout(READING, output).await {
@@ -101,11 +105,9 @@ impl WorkflowService {
             Ok(Err(_)) => return Ok(Default::default()),
             Err(_) => return Err(ToolError::deadline(Layer::Guest, READING.as_secs())),
         };
-        let part = |span: TaskSpan| DagStreamRead {
-            next_offset: span.from + span.bytes.len() as u64,
-            text: String::from_utf8_lossy(&span.bytes).into_owned(),
-            total_bytes: span.total_bytes,
-            file: None,
+        let part = |span: TaskSpan| {
+            let (text, next_offset) = around.part(&masks, span.from, &span.bytes, true);
+            DagStreamRead { next_offset, text, total_bytes: span.total_bytes, file: None }
         };
         Ok((part(output.stdout), part(output.stderr)))
     }
@@ -129,12 +131,21 @@ impl WorkflowService {
         if let Some(text) = recorded {
             return Ok(DagStreamRead {
                 text: text.to_owned(),
-                next_offset: offset.max(stream.text.len() as u64),
+                next_offset: offset.max(head_of(stream).len() as u64),
                 total_bytes: stream.total_bytes,
                 file: stream.path.clone(),
             });
         }
-        let Content { content: text, next_offset } = self.of_file(state, stream, offset).await?;
+        let masks = self.runs.1.masks_of(state).await?;
+        let around = Around::of(&masks, offset);
+        let Content { content, next_offset } = self.of_file(state, stream, &around).await?;
+        let (bytes, is_plain) =
+            (content.as_bytes(), around.from + content.len() as u64 == next_offset);
+        let (text, next_offset) = match is_plain {
+            true => around.part(&masks, around.from, bytes, next_offset < stream.total_bytes),
+            // Not UTF-8: places in the text are none of the file.
+            false => (masks.part(bytes, 0..bytes.len(), true).0, next_offset),
+        };
         let (total_bytes, file) = (stream.total_bytes, stream.path.clone());
         Ok(DagStreamRead { text, next_offset, total_bytes, file })
     }
@@ -143,14 +154,14 @@ impl WorkflowService {
         &self,
         state: &RunFold,
         stream: &TaskText,
-        offset: u64,
+        around: &Around,
     ) -> Result<Content, ToolError> {
         let gone = || ToolError::invalid("the workspace of the run is gone");
         let (path, workspace) =
             stream.path.as_ref().zip(state.workspace.as_ref()).ok_or_else(gone)?;
         let caller = OnBehalfOf::own(RunSaga::place_session(state)?, READING);
         let args = json!({
-            "workspace_id": workspace.workspace, "path": path, "offset": offset, "limit": PART_BYTES,
+            "workspace_id": workspace.workspace, "path": path, "offset": around.from, "limit": around.bytes,
         });
         self.tools.call_idempotent(state.begun.id, &caller, "file_read", args).await
     }
@@ -162,6 +173,31 @@ struct Content {
     next_offset: u64,
 }
 
+/// Part of a stream, with a margin on both sides that says what in it belongs to a secret.
+struct Around {
+    from: u64,
+    bytes: u32,
+    offset: u64,
+}
+
+impl Around {
+    fn of(masks: &SecretMasks, offset: u64) -> Self {
+        let margin = masks.margin();
+        let from = offset.saturating_sub(margin as u64);
+        let bytes = PART_BYTES.saturating_add(u32::try_from(2 * margin).unwrap_or(u32::MAX));
+        Self { from, bytes, offset }
+    }
+
+    /// Text of the part without secrets, and the place behind it, of bytes that begin at `from`.
+    fn part(&self, masks: &SecretMasks, from: u64, bytes: &[u8], grows: bool) -> (String, u64) {
+        let start = usize::try_from(self.offset.saturating_sub(from)).unwrap_or(usize::MAX);
+        let start = start.min(bytes.len());
+        let end = bytes.len().min(start + PART_BYTES as usize);
+        let (text, end) = masks.part(bytes, start..end, grows);
+        (text, from + end as u64)
+    }
+}
+
 fn logs_of(record: &RunRecord, key: hivekeep_plan::progress::NodeKey) -> Option<&TaskCapture> {
     match record {
         RunRecord::Moved { progress: ProgressRecord::Ended { key: of, .. }, left: Some(left) }
@@ -170,5 +206,28 @@ fn logs_of(record: &RunRecord, key: hivekeep_plan::progress::NodeKey) -> Option<
             left.logs.as_deref()
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_kernel::secret::SecretString;
+
+    use super::*;
+
+    /// A reader may begin anywhere, also within a secret.
+    #[test]
+    fn a_log_is_masked_from_every_place_that_it_is_read_from() {
+        let masks = SecretMasks::new([&SecretString::new("hunter2"), &SecretString::new("r2x")]);
+        let (log, whole) = (b"say hunter2 hunter2x hunt", "say ******* ******** hunt");
+        for grows in [false, true] {
+            let end = if grows { log.len() - 4 } else { log.len() };
+            for offset in 0..end {
+                let around = Around::of(&masks, offset as u64);
+                let from = usize::try_from(around.from).expect("it is small");
+                let (text, next) = around.part(&masks, around.from, &log[from..], grows);
+                assert_eq!((text.as_str(), next), (&whole[offset..end], end as u64));
+            }
+        }
     }
 }

@@ -92,6 +92,7 @@ pub(super) fn row(view: &View) -> DagRunRow {
             RunTrigger::Start => "start",
             RunTrigger::Schedule { .. } => "schedule",
             RunTrigger::Webhook { .. } => "webhook",
+            RunTrigger::Enqueue { .. } => "enqueue",
             RunTrigger::Parent { .. } => "parent",
         },
         waiting: waiting.unwrap_or_default(),
@@ -112,7 +113,7 @@ fn shown(view: &View, records: &[RunRecord], offset: usize, limit: usize) -> Dag
     let over = state.outcome().is_some();
     let outputs = work.filter(|_| over).and_then(|work| run_outputs(state, work).ok());
     let parent = match state.begun.trigger {
-        RunTrigger::Parent { run, .. } => Some(run),
+        RunTrigger::Parent { run, .. } | RunTrigger::Enqueue { run } => Some(run),
         _ => None,
     };
     let row = row(view);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Layer, RunId, ToolError};
+use hivekeep_kernel::{CallCx, Layer, RunId, ToolError, codes::NOT_FOUND};
 use hivekeep_manifest::MAX_TEXT_BYTES;
 use hivekeep_ports::PlaceFiles;
 use hivekeep_runtime::OnBehalfOf;
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Answer;
 use crate::{
     RunPlace, codes,
-    dag_file::{name_of, path_of},
+    dag_file::{base_of, name_of, path_of},
     service::WorkflowService,
 };
 
@@ -22,6 +22,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// Text of a DAG, with the name that it has without one of its own.
 pub(super) struct DagText {
     pub(super) text: String,
+    /// Text of defaults beside its file.
+    pub(super) base: Option<String>,
     pub(super) name: String,
     pub(super) place: RunPlace,
     /// Path of its file, if it is of one.
@@ -46,13 +48,18 @@ impl WorkflowService {
                     None => RunPlace::Own,
                     some => self.located(cx, some.as_deref()).await?,
                 };
-                Ok(DagText { text, name: "dag".to_owned(), place, path: None })
+                Ok(DagText { text, base: None, name: "dag".to_owned(), place, path: None })
             }
             (None, Some(file)) => {
                 let place = self.located(cx, place.as_deref()).await?;
                 let path = path_of(&file);
                 let text = self.file_text(cx, &place, &path).await?;
-                Ok(DagText { text, name: name_of(&path), place, path: Some(path) })
+                let base = match self.file_text(cx, &place, &base_of(&path)).await {
+                    Ok(base) => Some(base),
+                    Err(error) if error.is(NOT_FOUND) => None,
+                    Err(error) => return Err(error),
+                };
+                Ok(DagText { text, base, name: name_of(&path), place, path: Some(path) })
             }
             _ => Err(ToolError::invalid("neither `yaml` nor `file`, or both")
                 .next("give the text of the DAG as `yaml`, or the path of its file as `file`")),

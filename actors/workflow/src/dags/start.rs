@@ -23,11 +23,13 @@ impl WorkflowService {
         cx: CallCx,
         input: DagStart,
     ) -> Answer<DagStarted> {
-        let DagStart { yaml, file, name: called, place, params, queue, priority } = input;
-        let DagText { text, name, place, path } = self.dag_text(&cx, yaml, file, place).await?;
-        let mut checked = checked(text, Some(self.callable(&cx))).await?;
+        let DagStart { yaml, base, file, name: called, place, params, queue, priority } = input;
+        let DagText { text, base: beside, name, place, path } =
+            self.dag_text(&cx, yaml, file, place).await?;
+        let base = beside.or(base);
+        let mut checked = checked(base.clone(), text, Some(self.callable(&cx))).await?;
         if let Some(path) = path {
-            self.add_called(&cx, &mut checked, &place, &path).await?;
+            self.add_called(&cx, &mut checked, (&place, base), &path).await?;
         }
         let first = checked.documents.first();
         let named = first.and_then(|dag| dag.name.clone());

@@ -20,6 +20,9 @@ pub(super) struct DagStart {
     /// Text of the DAG. Give this or `file`.
     #[schemars(length(max = MAX_TEXT_BYTES))]
     pub(super) yaml: Option<String>,
+    /// Defaults of its keys, of a DAG in `yaml`. Those of a file are `base.yaml` beside it.
+    #[schemars(length(max = MAX_TEXT_BYTES))]
+    pub(super) base: Option<String>,
     /// File of the DAG in `place`. A name alone, as `nightly`, is `dags/nightly.yaml` there.
     pub(super) file: Option<String>,
     /// Name of a DAG whose text has none. Default: that of its file.

@@ -36,7 +36,14 @@ impl RunSaga {
         let workflow = at.rendered("workflow_id", workflow_id)?;
         let given = input.as_ref().map(|text| at.scope().child_input(text)).transpose();
         let given = given.map_err(|why| unrendered("input", &why))?.unwrap_or_default();
-        let child = RunChild { id, dag: Some(workflow.clone()), given, key: None, attempt: None };
+        let child = RunChild {
+            id,
+            dag: Some(workflow.clone()),
+            given,
+            key: None,
+            attempt: None,
+            queue: None,
+        };
         if *mode == Some(SubworkflowMode::FireAndForget) {
             let begun = self.subworkflow(&at.run.begun, &child, RunTrigger::Start)?;
             self.begin_child(id, &begun, cancel).await?;

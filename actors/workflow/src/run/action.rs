@@ -63,6 +63,10 @@ impl RunSaga {
             _ if action.starts_with("file.") || action.starts_with("artifact.") => {
                 (self.file_action(of, action, &with).await?, none())
             }
+            "git.checkout" => {
+                let outputs = self.checkout(of, &with).await?;
+                (json!(outputs).to_string(), NodeLeft { outputs, ..none() })
+            }
             _ if action.starts_with("git.worktree.") => {
                 let outputs = self.worktree(of, action, &with).await?;
                 (String::new(), NodeLeft { outputs, ..none() })

@@ -9,7 +9,7 @@ use hivekeep_plan::{
     resolve::{TextField, resolve_value},
 };
 use hivekeep_ports::{ExecutionOrder, ExecutionResult, Executions, OrderedAgent, OrderedProgram};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
@@ -22,6 +22,7 @@ use super::{
     script::StepCommand,
     work::{NodeEnd, NodeTry},
 };
+use crate::secrets::without_secrets;
 
 /// Time limit of one attempt to begin an execution.
 const BEGINNING: Duration = Duration::from_secs(60);
@@ -111,6 +112,7 @@ impl RunSaga {
         id: ExecutionId,
     ) -> Result<ExecutionOrder, ToolError> {
         let ProgramCall { program, model, prompt, arguments } = call;
+        of.keeps_secrets(&json!([model, prompt, arguments]))?;
         let (place, workspace) = self.environment(of).await?;
         let folder = self.folder(of)?.unwrap_or_else(|| work_folder(of.state));
         let secs = of.node.step.timeout_sec.filter(|secs| *secs > 0);
@@ -122,7 +124,7 @@ impl RunSaga {
             root: workspace.root,
             folder,
             home: format!("{}/home", of.folder),
-            env: of.scopes.env.clone(),
+            env: without_secrets(&of.scopes.env, &of.scopes.secrets.masks),
             arguments: arguments.clone(),
         };
         let prompt = Value::String(prompt.clone());

@@ -177,7 +177,9 @@ impl RunSaga {
                 }
             };
         };
-        planned(begun, beginning)
+        let resolved = planned(begun, beginning)?;
+        self.shared.secrets_of(state).await?;
+        Ok(resolved)
     }
 
     async fn evaluated(

@@ -44,7 +44,9 @@ impl RunSaga {
     pub(super) async fn ask_model(&self, of: &NodeTry<'_>) -> Result<Option<String>, ToolError> {
         let with = Value::Object(chat_settings(of.node.with.clone(), &of.state.begun.dag));
         let with = resolve_value(&with, TextField::StepText, &of.scopes.texts(of.work));
-        let Value::Object(with) = with.map_err(|_| too_long("with"))? else {
+        let with = with.map_err(|_| too_long("with"))?;
+        of.keeps_secrets(&with)?;
+        let Value::Object(with) = with else {
             return Err(ToolError::internal("settings that are no object"));
         };
         let ChatQuestion { system, messages, models } = ChatQuestion::of(&with)?;

@@ -2,14 +2,14 @@
 
 use chrono::Utc;
 use hivekeep_kernel::{RunId, ToolError, User, codes};
-use hivekeep_manifest::dag::{DagManifest, DagStepEntry, DagSteps, DagType};
+use hivekeep_manifest::dag::{DagForeach, DagManifest, DagStepEntry, DagSteps, DagType};
 use hivekeep_plan::{
     plan::NodeIndex,
     progress::{ChildPhase, NodeKey, NodePhase, ProgressRecord, RetryFrom, RunOutcome},
 };
 use hivekeep_runtime::{
     log::{Decision, LogError},
-    runs::{RunCaller, Runs},
+    runs::{RunCaller, RunQueue, Runs},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,7 @@ use super::{
     scope::RunScopes,
     state::RunWork,
 };
+use crate::secrets::RunSecrets;
 
 /// Most runs above a run.
 pub(crate) const MAX_DEPTH: u32 = 10;
@@ -37,7 +38,7 @@ impl RunSaga {
         runs.ok_or_else(ToolError::daemon_stopping)
     }
 
-    /// Begins a child, unless an earlier incarnation did, and records that.
+    /// Begins a child, unless an earlier incarnation did, and records that: with its end, where it is not waited for.
     pub(super) async fn child(&self, key: NodeKey, child: u32) -> Result<(), LogError> {
         let state = self.handle.state();
         let Some(planned) = planned(&state, key.node, child) else { return Ok(()) };
@@ -45,6 +46,9 @@ impl RunSaga {
             // It succeeded in an earlier try.
             Some(left) => (**left).clone(),
             None => match self.goes_on(&state, key, child, planned).await {
+                Ok(()) if planned.queue.is_some() => {
+                    NodeLeft { succeeded: true, ..NodeLeft::default() }
+                }
                 Ok(()) => {
                     let begun = ProgressRecord::ChildBegun { key, child, at: Utc::now() };
                     return self.moved(begun, None).await;
@@ -73,7 +77,7 @@ impl RunSaga {
                 self.begin_child(planned.id, &first, cancel).await?;
             }
         }
-        if cancel.is_cancelled() {
+        if cancel.is_cancelled() && planned.queue.is_none() {
             // The stop of the run may have looked before the child was there.
             self.runs()?.cancel(DAEMON, &planned.id.to_string()).await?;
         }
@@ -179,7 +183,10 @@ impl RunSaga {
                 "runs are {MAX_DEPTH} deep in one another, as many as may"
             )));
         }
-        let trigger = RunTrigger::Parent { run: begun.id, key, child };
+        let trigger = match planned.queue {
+            Some(_) => RunTrigger::Enqueue { run: begun.id },
+            None => RunTrigger::Parent { run: begun.id, key, child },
+        };
         if let RunText::Workflow(_) = &begun.text {
             return self.subworkflow(begun, planned, trigger);
         }
@@ -200,28 +207,7 @@ impl RunSaga {
                 )
             }
             (None, Some(foreach)) => {
-                let scopes = RunScopes::of_node(state, work, key.node, &begun.folder)?;
-                let mut items = scopes.items.clone();
-                let key = planned.key.clone();
-                items.push(item_scope(foreach, child as usize, key, &planned.given));
-                let mut beginning = (*work.beginning).clone();
-                beginning.env = scopes.env.clone();
-                let steps = foreach.steps.iter().cloned();
-                let dag = DagManifest {
-                    dag_type: Some(DagType::Graph),
-                    steps: DagSteps::List(
-                        steps.map(|it| DagStepEntry::Step(Box::new(it))).collect(),
-                    ),
-                    handler_on: None,
-                    preconditions: None,
-                    retry_policy: None,
-                    delay_sec: None,
-                    timeout_sec: None,
-                    ..(*begun.dag).clone()
-                };
-                let collect = foreach.collect.clone().unwrap_or_default();
-                let steps = scopes.steps.clone().unwrap_or_default();
-                let body = LoopBody { beginning, steps, items, collect };
+                let (dag, body) = loop_body(state, work, (key.node, child), foreach, planned)?;
                 (dag, begun.name.clone(), Some(Box::new(body)))
             }
             (None, None) => return Err(ToolError::internal("a child of no step")),
@@ -232,7 +218,7 @@ impl RunSaga {
             session: begun.session,
             name,
             trigger,
-            queue: None,
+            queue: planned.queue.clone().map(|name| RunQueue { name, priority: 0 }),
             place: begun.place.clone(),
             folder: format!("{}/{}.{}-{child}", begun.folder, key.node.0, key.tries),
             text: RunText::Dag(Box::new(RunDag {
@@ -256,7 +242,8 @@ impl RunSaga {
         key: NodeKey,
     ) -> Result<(), ToolError> {
         let runs = self.runs()?;
-        for child in state.children.get(&key.node).iter().flat_map(|children| children.iter()) {
+        let children = state.children.get(&key.node).into_iter().flat_map(|them| them.iter());
+        for child in children.filter(|child| child.queue.is_none()) {
             match runs.cancel(DAEMON, &child.id.to_string()).await {
                 Err(error) if !error.is(crate::codes::RUN_NOT_FOUND) => return Err(error),
                 // A child that is over, or was never begun, needs no stop.
@@ -318,6 +305,37 @@ impl RunSaga {
 /// True for a DAG with a human task, which only a run that somebody started may have.
 fn asks_people(dag: &DagManifest) -> bool {
     steps(dag).into_iter().any(|step| step.action.as_deref() == Some(TASK))
+}
+
+/// Steps of a loop as a DAG for one of its items, and what they see of the run.
+fn loop_body(
+    state: &RunFold,
+    work: &RunWork,
+    (node, child): (NodeIndex, u32),
+    foreach: &DagForeach,
+    planned: &RunChild,
+) -> Result<(DagManifest, LoopBody), ToolError> {
+    // The body reads the secrets itself, and its beginning is recorded.
+    let (begun, none) = (&state.begun, RunSecrets::default());
+    let scopes = RunScopes::of_node(state, work, node, &begun.folder, none)?;
+    let mut items = scopes.items.clone();
+    items.push(item_scope(foreach, child as usize, planned.key.clone(), &planned.given));
+    let mut beginning = (*work.beginning).clone();
+    beginning.env = scopes.env.clone();
+    let steps = foreach.steps.iter().cloned();
+    let dag = DagManifest {
+        dag_type: Some(DagType::Graph),
+        steps: DagSteps::List(steps.map(|it| DagStepEntry::Step(Box::new(it))).collect()),
+        handler_on: None,
+        preconditions: None,
+        retry_policy: None,
+        delay_sec: None,
+        timeout_sec: None,
+        ..(*begun.dag).clone()
+    };
+    let collect = foreach.collect.clone().unwrap_or_default();
+    let steps = scopes.steps.clone().unwrap_or_default();
+    Ok((dag, LoopBody { beginning, steps, items, collect }))
 }
 
 fn planned(state: &RunFold, node: NodeIndex, child: u32) -> Option<&RunChild> {

@@ -43,7 +43,10 @@ impl RunSaga {
     pub(super) async fn gate(&self) -> Result<(), LogError> {
         let state = self.handle.state();
         let Some(work) = state.work() else { return Ok(()) };
-        let scopes = RunScopes::of_root(&state, work);
+        let secrets = self.shared.secrets_of(&state).await;
+        let (unread, secrets) = (secrets.as_ref().err().cloned(), secrets.unwrap_or_default());
+        let masks = secrets.masks.clone();
+        let scopes = RunScopes::of_root(&state, work, secrets);
         let dag = &state.begun.dag;
         let place = ConditionPlace {
             state: &state,
@@ -56,13 +59,17 @@ impl RunSaga {
             cancel: self.handle.cancelled(),
         };
         let mut left = None;
-        let conditions = match self.judged(dag.preconditions.as_ref(), &place).await {
+        let judged = match unread {
+            Some(error) => Err(error),
+            None => self.judged(dag.preconditions.as_ref(), &place).await,
+        };
+        let conditions = match judged {
             _ if self.handle.cancelled().is_cancelled() => return Ok(()),
             Ok(true) => Conditions::Met,
             Ok(false) => Conditions::NotMet,
             Err(error) => {
                 let error = Some(Box::new(error));
-                left = Some(Box::new(NodeLeft { error, ..NodeLeft::default() }));
+                left = Some(Box::new(masks.left(NodeLeft { error, ..NodeLeft::default() })));
                 Conditions::Failed
             }
         };

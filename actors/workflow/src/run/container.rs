@@ -30,6 +30,7 @@ use super::{
     state::RunWork,
     work::{NodeTry, try_name},
 };
+use crate::secrets::RunSecrets;
 
 /// Actions that are a container with a command.
 const ACTIONS: [&str; 2] = ["container.run", "docker.run"];
@@ -379,7 +380,11 @@ impl RunSaga {
         let place = main_place(run);
         let dag = &run.begun.dag;
         let container = match run.work() {
-            Some(work) => StepContainer::of_dag(dag, work, &mut RunScopes::of_root(run, work))?,
+            Some(work) => {
+                // Its making is recorded.
+                let mut scopes = RunScopes::of_root(run, work, RunSecrets::default());
+                StepContainer::of_dag(dag, work, &mut scopes)?
+            }
             None => {
                 let settings = dag.container.as_ref().map(settings);
                 settings.map(|it| StepContainer::written(&Value::Object(it)))
@@ -409,6 +414,7 @@ impl RunSaga {
         let name = container_name(run, of.key);
         let secs = of.node.step.timeout_sec.filter(|secs| *secs > 0).unwrap_or(LONGEST_SECS);
         let request = container.request(run, &name, Some(secs))?;
+        of.keeps_secrets(&request)?;
         let place = format!("{name}:{MOUNTED_PLACE}");
         let state = of.node.step.name().or(of.node.step.id()).unwrap_or_default();
         let whose = ContainerPlace { place: &place, state, step: &of.name };

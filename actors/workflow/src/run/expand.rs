@@ -25,7 +25,8 @@ const BETWEEN: [char; 6] = ['\n', '\r', ',', ';', '|', '\t'];
 /// Name of an item where a loop names none.
 pub(super) const ITEM: &str = "item";
 
-/// Children of `dag.run`: one, or one for each item of `parallel`, those with the same parameters once.
+/// Children of `dag.run` or, with `enqueues`, of `dag.enqueue`: one, or one for each item of `parallel`, those with the
+/// same parameters once.
 ///
 /// # Errors
 /// `step_failed` for items that are none.
@@ -34,7 +35,7 @@ pub(super) fn called(
     work: &RunWork,
     scopes: &RunScopes,
     with: &Map<String, Value>,
-    parallel: Option<&DagParallel>,
+    (parallel, enqueues): (Option<&DagParallel>, bool),
 ) -> Result<Vec<RunChild>, ToolError> {
     let items = match parallel {
         None => vec![None],
@@ -47,11 +48,16 @@ pub(super) fn called(
         scopes.items.extend(item.clone().map(ItemScope::Parallel));
         let name = with.get("dag").and_then(Value::as_str).unwrap_or_default();
         let name = scopes.resolve(work, name, TextField::SubDag)?;
-        if !state.begun.documents.contains_key(&name) {
+        let Some(dag) = state.begun.documents.get(&name) else {
             return Err(failed(format!(
                 "there is no DAG `{name:.80}`: no further document of its file, and no file that was there when it began"
             )));
-        }
+        };
+        let queue = match with.get("queue").and_then(Value::as_str) {
+            _ if !enqueues => None,
+            Some(queue) => Some(scopes.resolve(work, queue, TextField::StepText)?),
+            None => Some(dag.queue.clone().unwrap_or_else(|| name.clone())),
+        };
         let given = match (with.get("params"), item) {
             (None, item) => item.unwrap_or(Value::Null),
             (Some(Value::String(text)), _) => {
@@ -68,6 +74,7 @@ pub(super) fn called(
                 given,
                 key: None,
                 attempt: None,
+                queue,
             });
         }
     }
@@ -164,8 +171,8 @@ pub(super) fn looped(
         if key.trim().is_empty() || !keys.insert(key.clone()) {
             return Err(failed(format!("the key `{key:.80}` of an item is blank, or there twice")));
         }
-        let key = Some(key);
-        children.push(RunChild { id: RunId::new(), dag: None, given: item, key, attempt: None });
+        let (id, key) = (RunId::new(), Some(key));
+        children.push(RunChild { id, dag: None, given: item, key, attempt: None, queue: None });
     }
     Ok(children)
 }
@@ -192,10 +199,15 @@ pub(super) fn collected(
     let succeeded = |at: usize| phases.get(at) == Some(&ChildPhase::Succeeded);
     let count = (0..children.len()).filter(|at| succeeded(*at)).count();
     let (mut rows, mut outputs) = (Vec::new(), Vec::new());
+    let enqueued = children.iter().all(|child| child.queue.is_some());
     for (at, child) in (0u32..).zip(children) {
         let left = state.results.get(&(key.node, at)).cloned().unwrap_or_default();
         let (well, values) = (succeeded(at as usize), outputs_of(&left));
-        let status = if well { "succeeded" } else { "failed" };
+        let status = match well {
+            true if enqueued => "queued",
+            true => "succeeded",
+            false => "failed",
+        };
         let mut row = match &child.key {
             Some(name) => json!({ "index": at, "key": name, "status": status }),
             None => {
@@ -204,6 +216,7 @@ pub(super) fn collected(
         };
         match (&left.error, well) {
             (Some(error), _) => row["error"] = json!(error.message),
+            (None, true) if enqueued => row["queue"] = json!(child.queue),
             (None, true) => row["outputs"] = values.clone(),
             _ => {}
         }
@@ -213,6 +226,10 @@ pub(super) fn collected(
     let all = count == children.len();
     if is_single && children.len() == 1 {
         return (all, rows.remove(0));
+    }
+    if enqueued && !children.is_empty() {
+        let summary = json!({ "total": children.len(), "queued": count });
+        return (all, json!({ "summary": summary, "runs": rows }));
     }
     let list = if children.iter().all(|child| child.key.is_some()) { "items" } else { "results" };
     let summary =

@@ -9,9 +9,18 @@ use hivekeep_manifest::{
 use hivekeep_plan::lower::StepWork;
 use serde_json::{Map, Value};
 
+use crate::secrets::secret_not_here;
+
 /// Settings of a question to a model that are obeyed. `stream` changes nothing of what a step leaves.
 const CHAT_KEYS: [&str; 8] =
     ["prompt", "messages", "model", "provider", "system", "temperature", "max_tokens", "stream"];
+/// First parts of actions that a file may have and no run does, with what to do instead.
+const NOT_RUN: [(&str, &str); 2] = [
+    ("archive", "call `tar` or `unzip` by `run`"),
+    ("data", "select by `jq.filter`, or convert by a command in `run`"),
+];
+/// Actions that write no output.
+const WITHOUT_OUTPUT: [&str; 5] = ["dag.run", "dag.enqueue", "foreach", "human.task", "noop"];
 /// Settings of a model in a list that are obeyed.
 const CHAT_MODEL_KEYS: [&str; 4] = ["provider", "name", "temperature", "max_tokens"];
 /// Settings of one that are not, with what to do instead.
@@ -28,17 +37,18 @@ const INSTEAD: [(&str, &str); 7] = [
 /// The first field that would be passed over, as it is named to people.
 pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
     let root = [
-        ("secrets", dag.secrets.is_some()),
         ("tools", dag.tools.is_some()),
         ("resources", dag.resources.is_some()),
         ("artifacts", dag.artifacts.is_some()),
-        ("actions", dag.actions.is_some()),
         ("step_types", dag.step_types.is_some()),
         ("worker_selector", dag.worker_selector.as_ref().is_some_and(|it| it != "local")),
     ];
     let of_root = root.into_iter().find(|(_, there)| *there);
     if let Some((field, _)) = of_root {
         return Some(format!("`{field}`"));
+    }
+    if let Some(secret) = secret_not_here(dag) {
+        return Some(secret);
     }
     steps(dag).into_iter().find_map(|step| {
         let field = of_step(step)?;
@@ -50,7 +60,12 @@ pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
 pub(super) fn not_here(dag: &DagManifest) -> Option<String> {
     let named = |step: &DagStep| {
         let names = [step.action.clone(), step.step_type.clone()].into_iter().flatten();
-        let mut known = names.filter_map(|name| Some((instead_of(&name)?, name)));
+        let not_run = |name: &str| {
+            let group = name.split('.').next();
+            NOT_RUN.iter().find(|(one, _)| Some(*one) == group).map(|(_, instead)| *instead)
+        };
+        let mut known =
+            names.filter_map(|name| Some((instead_of(&name).or_else(|| not_run(&name))?, name)));
         let (instead, name) = known.next()?;
         let step = step.name().unwrap_or("without a name");
         Some(format!("`{name:.80}` of the step `{step:.80}` is not here: {instead}"))
@@ -63,7 +78,6 @@ fn of_step(step: &DagStep) -> Option<&'static str> {
         ("dependencies", step.dependencies.is_some()),
         ("inputs", step.inputs.is_some()),
         ("mail_on_error", step.mail_on_error == Some(true)),
-        ("output_schema", step.output_schema.is_some()),
         ("shell_packages", step.shell_packages.is_some()),
         ("signal_on_stop", step.signal_on_stop.is_some()),
         ("worker_selector", step.worker_selector.as_ref().is_some_and(|it| it != "local")),
@@ -74,8 +88,11 @@ fn of_step(step: &DagStep) -> Option<&'static str> {
     found.or_else(|| packages.then_some("with.shell_packages"))
 }
 
-/// The first setting of a step that asks an agent's program or a model and would be passed over.
+/// The first setting of a step that would be passed over.
 pub(super) fn setting_not_obeyed(work: &StepWork, dag: &DagManifest) -> Option<String> {
+    if work.step.output_schema.is_some() && WITHOUT_OUTPUT.contains(&work.action.as_str()) {
+        return Some(format!("`output_schema` of `{}`", work.action));
+    }
     let is_chat = work.action == "chat.completion";
     if !is_chat && work.action != "harness.run" {
         return None;

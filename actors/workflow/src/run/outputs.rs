@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::ToolError;
-use hivekeep_manifest::dag::{
-    DagDeclaredType, DagOutput, DagOutputOrigin, DagOutputSource, DagOutputValue, DagStep,
-    DagStream, DagStreamOutputs,
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_manifest::{
+    common::JsonObject,
+    dag::{
+        DagDeclaredType, DagOutput, DagOutputOrigin, DagOutputSource, DagOutputValue, DagStep,
+        DagStream, DagStreamOutputs,
+    },
 };
-use hivekeep_plan::resolve::{TextField, decode, output_file, resolve_value};
+use hivekeep_plan::{
+    resolve::{TextField, decode, output_file, resolve_value, value_text},
+    schema::fits,
+};
 use hivekeep_ports::{TaskCapture, TaskText};
-use hivekeep_runtime::OnBehalfOf;
+use hivekeep_runtime::{OnBehalfOf, json_text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -21,6 +27,7 @@ use super::{
     script::output_file as output_path,
     state::RunWork,
 };
+use crate::codes;
 
 /// Most bytes of an output where the DAG names no bound.
 const OUTPUT_BYTES: usize = 1024 * 1024;
@@ -75,6 +82,13 @@ impl RunSaga {
             let text = self.file(of, &output_path(folder)).await?;
             let outputs = output_file(text.as_bytes(), &declared, most);
             left.outputs = outputs.map_err(|error| failed(format!("its outputs: {error}")))?;
+        }
+        if let Some(schema) = &of.step.output_schema {
+            let value = by_schema(schema, &self.stream(of, true, most).await?)?;
+            let members = value.as_object().into_iter().flatten();
+            let members = members.map(|(name, it)| (name.clone(), value_text(it).into_owned()));
+            left.outputs.extend(members);
+            left.output = Some(value);
         }
         match &of.step.output {
             None => {}
@@ -222,6 +236,23 @@ impl RunSaga {
             false => Ok(content),
         }
     }
+}
+
+/// Value of an output that has a schema.
+///
+/// # Errors
+/// `output_invalid`.
+fn by_schema(schema: &JsonObject, text: &str) -> Result<Value, ToolError> {
+    let parsed = json_text::from_str::<Value>(text.trim());
+    let fitting = match parsed {
+        Ok(value) => fits(schema, &value).map(|()| value),
+        Err(error) => Err(vec![format!("it is not JSON: {error}")]),
+    };
+    fitting.map_err(|faults| {
+        let first = faults.first().cloned().unwrap_or_default();
+        let message = format!("its output does not fit `output_schema`: {first}");
+        ToolError::new(Layer::Actor, codes::OUTPUT_INVALID, message).detail("problems", faults)
+    })
 }
 
 /// Log of a step that is no command: the beginning of its text.

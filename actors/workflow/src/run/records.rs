@@ -45,6 +45,11 @@ pub enum RunTrigger {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
+    /// A step of another run put it into a queue.
+    Enqueue {
+        /// The other run.
+        run: RunId,
+    },
     /// A step of another run runs it, or does it for one of its items.
     Parent {
         /// The other run.
@@ -112,6 +117,9 @@ pub(crate) struct RunChild {
     /// Times that its run was retried before, of one that is retried with the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempt: Option<u32>,
+    /// Queue of a run that waits for its place by itself, and is not waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) queue: Option<String>,
 }
 
 /// First record.

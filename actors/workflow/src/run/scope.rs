@@ -13,7 +13,7 @@ use hivekeep_plan::{
 };
 
 use super::{RunFold, answers::PushBack, records::NodeLeft, state::RunWork};
-use crate::codes;
+use crate::{codes, secrets::RunSecrets};
 
 /// Scopes of a step, or of the DAG itself.
 #[derive(Clone)]
@@ -22,13 +22,17 @@ pub(super) struct RunScopes {
     pub(super) context: NamedTexts,
     pub(super) steps: Option<BTreeMap<String, StepValues>>,
     pub(super) items: Vec<ItemScope>,
+    /// Secrets that are in the environment.
+    pub(super) secrets: RunSecrets,
 }
 
 impl RunScopes {
     /// Scopes of the DAG's own texts.
-    pub(super) fn of_root(state: &RunFold, work: &RunWork) -> Self {
+    pub(super) fn of_root(state: &RunFold, work: &RunWork, secrets: RunSecrets) -> Self {
         let items = state.begun.body.iter().flat_map(|body| body.items.clone()).collect();
-        Self { env: work.beginning.env.clone(), context: context(state), steps: None, items }
+        let mut env = work.beginning.env.clone();
+        secrets.extend(&mut env);
+        Self { env, context: context(state), steps: None, items, secrets }
     }
 
     /// Scopes of what a loop's body leaves: all steps of the body, and what is around it.
@@ -39,7 +43,10 @@ impl RunScopes {
             .indexed()
             .filter_map(|(at, node)| Some((node.id.clone()?, values(state, work, at)?)));
         let around = state.begun.body.iter().flat_map(|body| body.steps.clone());
-        Self { steps: Some(around.chain(all).collect()), ..Self::of_root(state, work) }
+        Self {
+            steps: Some(around.chain(all).collect()),
+            ..Self::of_root(state, work, RunSecrets::default())
+        }
     }
 
     /// Scopes of a node's texts, with its own environment.
@@ -51,8 +58,9 @@ impl RunScopes {
         work: &RunWork,
         node: NodeIndex,
         folder: &str,
+        secrets: RunSecrets,
     ) -> Result<Self, ToolError> {
-        let mut scopes = Self::of_root(state, work);
+        let mut scopes = Self::of_root(state, work, secrets);
         let Some(planned) = work.progress.plan().node(node) else { return Ok(scopes) };
         scopes.context.insert("step.name".to_owned(), planned.name.clone());
         scopes

@@ -261,7 +261,9 @@ impl RunFold {
         let same =
             |at: &NodeIndex| is_step(at) && !stands(at) && before(work, *at).iter().all(stands);
         let reaches = from == RetryFrom::Failed && matches!(self.begun.text, RunText::Dag(_));
-        let all = self.children.iter().filter(|(at, _)| reaches && same(at));
+        let waited = |children: &[RunChild]| children.iter().all(|child| child.queue.is_none());
+        let all = self.children.iter();
+        let all = all.filter(|(at, children)| reaches && same(at) && waited(children));
         self.retries = all.map(|(at, children)| (*at, children.clone())).collect();
         let retries = &self.retries;
         let results = Arc::make_mut(&mut self.results);

@@ -27,9 +27,15 @@ use super::{
     state::RunWork,
     waits::wait_end,
 };
+use crate::secrets::RunSecrets;
 
 /// Bytes of an output that `continue_on` looks at.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
+
+/// Actions whose settings are recorded nowhere but masked, and groups of them: they may have secrets.
+const WITHIN: &str = "run exec docker.run container.run harness.run http.request wait.http template.render \
+    jq.filter log.write outputs.write";
+const WITHIN_GROUPS: [&str; 3] = ["file.", "artifact.", "git."];
 
 /// End of a try, with what it left.
 pub(super) struct NodeEnd {
@@ -96,6 +102,28 @@ impl NodeTry<'_> {
         dag.contains(&format!("{id}.stdout")).then(|| format!("{}/stdout", self.folder))
     }
 
+    /// Whether the settings of the step stay in its place, or with whom it asks for something.
+    fn is_within(&self) -> bool {
+        let action = self.node.action.as_str();
+        WITHIN.split(' ').any(|one| one == action)
+            || WITHIN_GROUPS.iter().any(|group| action.starts_with(group))
+    }
+
+    /// Checks that no secret is in what would be recorded or shown elsewhere.
+    ///
+    /// # Errors
+    /// `step_failed`.
+    pub(super) fn keeps_secrets(&self, value: &Value) -> Result<(), ToolError> {
+        match self.scopes.secrets.masks.finds_in(value) {
+            false => Ok(()),
+            true => Err(failed(format!(
+                "a secret is in what `{:.80}` is given, which is recorded",
+                self.node.action
+            ))
+            .next("name the secret in the `secrets` of the DAG whose command needs it")),
+        }
+    }
+
     fn shell(&self, with: &serde_json::Map<String, Value>) -> StepShell {
         let resolve = |text: &str| self.scopes.of_dag(self.work, text);
         StepShell::of(with, &self.state.begun.dag, &resolve)
@@ -124,7 +152,13 @@ impl RunSaga {
         if let RunText::Workflow(text) = &state.begun.text {
             return self.work_state(&state, text, key).await;
         }
-        let NodeEnd { end, mut left } = match self.attempt(&state, work, key, entered).await {
+        let secrets = self.shared.secrets_of(&state).await;
+        let masks = secrets.as_ref().map(|it| it.masks.clone()).unwrap_or_default();
+        let attempted = match secrets {
+            Ok(secrets) => self.attempt(&state, work, key, (entered, secrets)).await,
+            Err(error) => Err(error),
+        };
+        let NodeEnd { end, mut left } = match attempted {
             Ok(AttemptEnd::Ended(ended)) => *ended,
             Ok(AttemptEnd::Pauses(until)) => {
                 let left = NodeLeft { until: Some(until), ..NodeLeft::default() };
@@ -133,6 +167,7 @@ impl RunSaga {
             }
             Ok(AttemptEnd::Waits(left)) => {
                 fault_point!("run.before_wait");
+                let left = Box::new(masks.left(*left));
                 self.moved(ProgressRecord::Waits { key, at: Utc::now() }, Some(left)).await?;
                 fault_point!("run.after_wait");
                 self.shared.desk.waits(state.begun.id, key);
@@ -166,7 +201,7 @@ impl RunSaga {
         }
         fault_point!("run.before_end");
         let ended = ProgressRecord::Ended { key, end, at: Utc::now() };
-        self.moved(ended, Some(Box::new(left))).await?;
+        self.moved(ended, Some(Box::new(masks.left(left)))).await?;
         fault_point!("run.after_end");
         self.forget(&state, &try_name(key));
         self.remove_container(&state, key).await;
@@ -190,13 +225,13 @@ impl RunSaga {
         state: &RunFold,
         work: &RunWork,
         key: NodeKey,
-        resumed: bool,
+        (resumed, secrets): (bool, RunSecrets),
     ) -> Result<AttemptEnd, ToolError> {
         let plan = work.progress.plan().clone();
         let node = plan.node(key.node).ok_or_else(|| ToolError::internal("a node of no plan"))?;
         let name = try_name(key);
         let folder = format!("{}/{name}", state.begun.folder);
-        let mut scopes = RunScopes::of_node(state, work, key.node, &folder)?;
+        let mut scopes = RunScopes::of_node(state, work, key.node, &folder, secrets)?;
         let node = &node.action;
         let container = StepContainer::of_step(node, work, &mut scopes)?;
         let within = match &container {
@@ -243,9 +278,9 @@ impl RunSaga {
             }
             ("noop", _) => return Ok(NodeEnd::of(NodeOutcome::Succeeded).into()),
             (TASK, _) => return Ok(AttemptEnd::Waits(Box::new(self.task(of)?))),
-            ("dag.run", _) => {
-                let parallel = of.node.step.parallel.as_ref();
-                expand::called(state, work, &of.scopes, &of.node.with, parallel)?
+            (action @ ("dag.run" | "dag.enqueue"), _) => {
+                let how = (of.node.step.parallel.as_ref(), action == "dag.enqueue");
+                expand::called(state, work, &of.scopes, &of.node.with, how)?
             }
             ("foreach", Some(foreach)) => expand::looped(work, &of.scopes, foreach)?,
             ("wait.duration" | "wait.until", _) if self.cancel_of(state, key).is_cancelled() => {
@@ -259,6 +294,8 @@ impl RunSaga {
             }
             (action, _) => return self.acted(of, action).await.map(AttemptEnd::from),
         };
+        let given: Value = children.iter().map(|child| child.given.clone()).collect();
+        of.keeps_secrets(&given)?;
         Ok(match children.is_empty() {
             true => self.collect_children(of, &[]).into(),
             false => AttemptEnd::Expands(children),
@@ -347,8 +384,11 @@ impl RunSaga {
         let with = Value::Object(of.node.with.clone());
         let resolved = resolve_value(&with, field, &of.scopes.texts(of.work));
         match resolved.map_err(|_| too_long("with"))? {
-            Value::Object(with) => Ok(with),
-            _ => Err(ToolError::internal("settings that are no object")),
+            Value::Object(with) if of.is_within() => Ok(with),
+            with => {
+                of.keeps_secrets(&with)?;
+                Ok(with.as_object().cloned().unwrap_or_default())
+            }
         }
     }
 

@@ -406,3 +406,34 @@ fn no_time_is_done_twice_where_the_clock_is_set_back() {
     state.apply(set(other, noon - TimeDelta::hours(1))).expect("it follows");
     assert_eq!(state.next, Some(noon + TimeDelta::minutes(30)));
 }
+
+#[tokio::test]
+async fn a_file_has_the_defaults_of_the_one_beside_it() {
+    let stage = Stage::watching().await;
+    let at = (Utc::now() + TimeDelta::seconds(3)).format("%Y-%m-%dT%H:%M:%SZ");
+    stage.write("base.yaml", "env: [{ FROM: base }]\nskip_if_successful: true\n");
+    stage.write(
+        "own.yaml",
+        &format!(
+            "schedule: [{{ at: '{at}' }}]\nworking_dir: .\nsteps: [{{ run: echo $FROM > done }}]\n"
+        ),
+    );
+    stage.look().await;
+    assert_eq!(stage.folders().files().len(), 1, "the defaults are no DAG");
+    eventually("it ran", async || stage.file("done").is_some_and(|it| !it.is_empty())).await;
+    assert_eq!(stage.file("done").as_deref(), Some("base\n"));
+    let problem = || {
+        let files = stage.folders().files();
+        files.values().find_map(|dag| dag.schedule.as_ref().err().cloned()).unwrap_or_default()
+    };
+    stage.write("base.yaml", "steps: []\n");
+    stage.look().await;
+    assert!(problem().contains("base.yaml: belongs to a DAG"), "{}", problem());
+    let base = stage.guest.folder().join("dags/base.yaml");
+    fs::set_permissions(&base, fs::Permissions::from_mode(0o666)).expect("changed");
+    stage.look().await;
+    assert!(problem().contains("others may write it"), "{}", problem());
+    fs::remove_file(base).expect("removed");
+    stage.look().await;
+    assert_eq!(problem(), "");
+}
