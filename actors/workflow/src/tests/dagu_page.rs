@@ -26,7 +26,7 @@ params: [{ name: p, default: x }]
 consts: [{ c: x }]
 env: [{ E: x }]
 dotenv: [.env]
-secrets: [{ name: S, ref: s }]
+secrets: []
 tools: [jq@1]
 working_dir: .
 shell: sh
@@ -59,7 +59,8 @@ run_config: {}
 webhook: {}
 actions: { a.b: { input_schema: { type: object }, template: { run: 'true' } } }
 step_types: {}
-mail_on: { failure: true }
+delivery: { destinations: [{ name: d, condition: on_failure, webhook: { url: https://example.org/ } }] }
+mail_on: { failure: true }\\nerror_mail: { to: a@example.org }
 error_mail: {}
 info_mail: {}
 smtp: {}
@@ -82,6 +83,7 @@ name: s
 description: x
 run: 'true'
 action: noop
+fork: false, run: 'true'
 foreach: { items: [1], steps: [{ id: i, action: noop }] }
 command: 'true'
 exec: { command: 'true' }
@@ -94,7 +96,7 @@ env: [{ E: x }]
 depends: [b]
 dependencies: [a]
 output: OUT
-output_schema: { type: object }, output: OUT
+output_schema: { type: object }, run: 'echo {}'
 outputs: [{ name: o }], id: s, run: 'echo o=1 >> \"$DAGU_OUTPUT_FILE\"'
 inputs: [{ path: a }]
 stdout: out
@@ -132,8 +134,8 @@ archive.list: { source: a }
 artifact.read: { path: a }
 artifact.write: { path: a, content: x }
 chat.completion: { prompt: hi }
-container.run: { image: x }
-docker.run: { image: x }
+container.run: { image: x, command: x }
+docker.run: { image: x, command: x }
 dag.enqueue: { dag: child }
 dag.run: { dag: child }
 data.convert: { from: json, to: yaml, data: x }
