@@ -84,6 +84,8 @@ pub(crate) use records::{
     NodeLeft, RunBegun, RunChild, RunRecord, RunResolved, RunText, RunWorkspace,
 };
 pub use records::{RunPlace, RunTrigger};
+#[cfg(test)]
+pub(crate) use script::GUEST;
 pub(crate) use script::{NOT_STARTED, as_user, is_shell, quoted};
 pub(crate) use state::{RunFold, RunStage, RunStep, RunWork};
 pub(crate) use work::try_name;

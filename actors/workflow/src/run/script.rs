@@ -6,8 +6,10 @@ use hivekeep_manifest::dag::{DagManifest, OneOrMore};
 use hivekeep_plan::lower::StepLines;
 use serde_json::Value;
 
-/// Program of the guest, which is the first of its processes: its role `as` becomes a user.
-const GUEST: &str = "/proc/1/exe";
+/// Program of the guest, whose role `as` becomes a user: a file of each sandbox, and of a virtual machine the first
+/// process.
+pub(crate) const GUEST: &str =
+    "$([ -x /run/hivekeep/guest ] && echo /run/hivekeep/guest || echo /proc/1/exe)";
 /// Exit status of a step whose folders or shell cannot be used.
 pub(crate) const NOT_STARTED: i32 = 125;
 /// Shells with the notation of POSIX.

@@ -22,6 +22,8 @@ use tempfile::TempDir;
 use tokio::{process::Command, sync::watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::run::GUEST;
+
 /// Folder of the place that workspaces share.
 const SHARED: &str = "/work/.hivekeep-runs";
 /// Tools that make and remove something.
@@ -134,7 +136,7 @@ impl FakeGuest {
         tokio::spawn(async move {
             let mut command = Command::new("/bin/sh");
             // No user of this host is become.
-            let script = task.command.replace("/proc/1/exe as ", "/usr/bin/env AS_USER=");
+            let script = task.command.replace(&format!("{GUEST} as "), "/usr/bin/env AS_USER=");
             let place = world.folder.path().join("place").display().to_string();
             let placed = |text: &str| text.replace(SHARED, &format!("{place}{SHARED}"));
             let script = placed(&script.replace("/workspace", &place));
