@@ -147,6 +147,8 @@ pub(crate) struct RunSaga {
     pub(crate) handle: SagaHandle<Self>,
     /// Workspace of the commands, once one is needed.
     workspace: OnceCell<RunWorkspace>,
+    /// Volume that the run works in, once it is made: steps beside each other wait for that.
+    volume: OnceCell<()>,
     /// Commands whose results are used and not durable here yet, by the names of their tasks.
     used: Mutex<BTreeMap<String, WorkspaceId>>,
     /// Token of what a stop of the run does not cut short.
@@ -160,8 +162,8 @@ impl Saga for RunSaga {
     type Args = Arc<RunShared>;
 
     fn resume(shared: Arc<RunShared>, handle: SagaHandle<Self>) -> Self {
-        let (workspace, used) = (OnceCell::new(), Mutex::default());
-        Self { shared, handle, workspace, used, never: CancellationToken::new() }
+        let (workspace, volume, used) = (OnceCell::new(), OnceCell::new(), Mutex::default());
+        Self { shared, handle, workspace, volume, used, never: CancellationToken::new() }
     }
 
     fn due(state: &RunFold, _: &[RunStep]) -> Vec<RunStep> {

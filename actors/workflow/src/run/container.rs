@@ -364,8 +364,9 @@ impl RunSaga {
     pub(super) async fn make_place(&self, run: &RunFold) -> Result<(), ToolError> {
         let RunPlace::Made(place) = &run.begun.place else { return Ok(()) };
         let label = place.strip_prefix(VOLUME).unwrap_or(place);
-        let made = self.make_volume(run, label, VOLUME_BYTES, Some(VOLUME_HOURS)).await;
-        made.map_err(|error| error.next(
+        let making = || self.make_volume(run, label, VOLUME_BYTES, Some(VOLUME_HOURS));
+        let made = self.volume.get_or_try_init(making).await;
+        made.map(drop).map_err(|error| error.next(
             "begin the run in a folder that the configuration opens (`[session.places]`), which containers mount, too",
         ))
     }

@@ -84,7 +84,7 @@ pub(super) struct NodeTry<'t> {
     pub(super) scopes: RunScopes,
     /// Container of its own.
     pub(super) container: Option<StepContainer>,
-    /// That, or the container of the DAG.
+    /// Container of its own, or else of the DAG.
     within: Option<StepContainer>,
     /// True where an earlier incarnation may have begun its work.
     pub(super) resumed: bool,
