@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{DagId, Layer, RunId, ToolError, User, lock};
+use hivekeep_kernel::{DagId, Layer, RunId, ToolError, User, fault_point, lock};
 use hivekeep_manifest::{BASE_FILE, MAX_TEXT_BYTES, dag::DagManifest, read_dag_over};
 use hivekeep_ports::{ChildSessions, PlaceFolders};
 use hivekeep_runtime::{Daemon, schedule::Schedules};
@@ -179,6 +179,7 @@ impl DagFolders {
         if changed.is_none() && !self.behind.load(SeqCst) {
             return;
         }
+        fault_point!("dag.folder_scanned");
         if let Some(found) = changed {
             *lock(&self.files) = Arc::new(found);
         }

@@ -49,7 +49,7 @@ use std::{
 };
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, RunId, ToolError, WorkspaceId};
+use hivekeep_kernel::{Layer, RunId, ToolError, WorkspaceId, fault_point};
 use hivekeep_plan::{
     plan::NodeRole,
     progress::{DueStep, NodeKey, ProgressRecord},
@@ -192,6 +192,7 @@ impl Saga for RunSaga {
             RunStep::Due(DueStep::Work(key)) => self.work(key).await,
             RunStep::Due(DueStep::Finish) => {
                 let left = self.handle.view(|view| view.state.finished()).map(Box::new);
+                fault_point!("run.before_over");
                 self.moved(ProgressRecord::Over { at: Utc::now() }, left).await
             }
             RunStep::Due(DueStep::Leave(key)) => self.leave(key).await,
@@ -245,6 +246,7 @@ impl RunSaga {
             // The next daemon removes what is left.
             return std::future::pending().await;
         }
+        fault_point!("run.before_close");
         self.handle.record(RunRecord::Closed { at: Utc::now(), error }).await
     }
 

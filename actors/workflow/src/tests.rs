@@ -2,20 +2,24 @@
 
 mod actions;
 mod agents;
+mod bad_input;
 mod cases;
 mod containers;
 mod dagu_page;
 mod deliveries;
 mod forks;
 mod guest;
+mod kill_points;
 mod machine;
 mod people;
 mod queues;
 mod retries;
 mod runs;
 mod schedules;
+mod storm;
 mod tools;
 mod values;
+mod ways;
 mod webhooks;
 mod workflows;
 

@@ -243,3 +243,22 @@ pub fn a_failed_step_is_looked_into_and_retried_in_forks(mut house: House) {
     assert_eq!(logs["stdout"]["text"], "a\nb\nb\nheld\n");
     until(&house, "nothing is kept", |house| names(house).is_empty());
 }
+
+/// The daemon dies when a step runs that it has not recorded so, with its result in hand, and behind the record.
+pub fn a_daemon_that_dies_at_a_point_of_a_step_runs_it_once(house: &mut House) {
+    for point in ["run.assigned", "run.result", "run.after_end"] {
+        house.kill();
+        house.start_armed(&format!("{point}=return(kill)"));
+        let yaml = format!(
+            "name: {point}\ntype: chain\nworking_dir: .\nsteps:\n- run: echo a >> {point}\n- run: echo b >> {point}\n"
+        );
+        // The answer may be lost with the daemon.
+        let _answer = house.try_call("dag_start", json!({ "yaml": yaml, "place": "w" }));
+        house.wait_for_death();
+        house.start();
+        let id = house.call("dag_runs", json!({ "name": point }))["runs"][0]["run_id"].clone();
+        let run = run_of(house, &id, 60);
+        assert_eq!(states(&run), ["succeeded"; 2], "{point}: {run:#}");
+        assert_eq!(house.exec("w", &format!("cat /workspace/{point}")), "a\nb\n", "{point}");
+    }
+}

@@ -9,7 +9,7 @@ use std::{
 };
 
 use chrono::Utc;
-use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, User};
+use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, User, fault_point};
 use tokio::time::Instant;
 
 use super::{
@@ -218,6 +218,7 @@ impl<G: Saga<State: RunState>> Manager<G> {
         let Some(OpenRun(handle)) = self.runs.get(id) else { return };
         let (handle, manager) = (handle.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
+            fault_point!("runs.time_due");
             let woken = |state: &G::State| {
                 let record = state.woken(Utc::now());
                 Ok::<_, LogError>(record.map_or_else(Decision::nothing, Decision::record))

@@ -1,6 +1,7 @@
 //! Way out of a state that has ended.
 
 use chrono::Utc;
+use hivekeep_kernel::fault_point;
 use hivekeep_manifest::workflow::WorkflowState;
 use hivekeep_plan::{
     machine::{MachineFailure, MachineNext, final_output, next},
@@ -27,6 +28,7 @@ impl RunSaga {
         }
         let (way, record) = at.way();
         let left = Some(Box::new(NodeLeft::of_machine(record)));
+        fault_point!("run.before_move");
         self.moved(ProgressRecord::Moved { left: node, way, at: Utc::now() }, left).await
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, RunId, SessionId, ToolError, User};
+use hivekeep_kernel::{Layer, RunId, SessionId, ToolError, User, fault_point};
 use hivekeep_manifest::dag::DagManifest;
 use hivekeep_plan::{
     lower::lower_dag,
@@ -132,6 +132,7 @@ impl RunSaga {
         match self.resolved(&state).await {
             Ok(resolved) => {
                 let resolved = Box::new(resolved);
+                fault_point!("run.resolved");
                 self.handle.record(RunRecord::Resolved { resolved, at: Utc::now() }).await?;
                 self.forget(&state, "begin");
                 Ok(())

@@ -1,7 +1,7 @@
 //! Children of a run: begun under ids that were recorded before, and told of to their parent by themselves.
 
 use chrono::Utc;
-use hivekeep_kernel::{RunId, ToolError, User, codes};
+use hivekeep_kernel::{RunId, ToolError, User, codes, fault_point};
 use hivekeep_manifest::dag::{DagForeach, DagManifest, DagStepEntry, DagSteps, DagType};
 use hivekeep_plan::{
     plan::NodeIndex,
@@ -77,6 +77,7 @@ impl RunSaga {
                 self.begin_child(planned.id, &first, cancel).await?;
             }
         }
+        fault_point!("run.child_begun");
         if cancel.is_cancelled() && planned.queue.is_none() {
             // The stop of the run may have looked before the child was there.
             self.runs()?.cancel(DAEMON, &planned.id.to_string()).await?;
@@ -277,6 +278,7 @@ impl RunSaga {
             }
         };
         left.succeeded = succeeded;
+        fault_point!("run.child_over");
         loop {
             let told = match self.runs() {
                 Ok(runs) => {

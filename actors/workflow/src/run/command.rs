@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hivekeep_kernel::{Layer, ToolError, codes, lock};
+use hivekeep_kernel::{Layer, ToolError, codes, fault_point, lock};
 use hivekeep_ports::{TaskAssignment, TaskOutcome, TaskResult, TaskWindow};
 use hivekeep_runtime::guest_task::GuestTask;
 use tokio::time::Instant;
@@ -122,7 +122,10 @@ impl RunSaga {
                     lock(&self.used).insert(task_id.clone(), workspace.workspace);
                     return Ok(RanTask { task_id, result, workspace });
                 }
-                Ok(None) => (assigned, until) = (true, None),
+                Ok(None) => {
+                    fault_point!("run.assigned");
+                    (assigned, until) = (true, None);
+                }
                 Err(error) if error.is_any(&[codes::INVALID_INPUT, codes::TOO_LARGE]) => {
                     return Err(error);
                 }

@@ -1,7 +1,7 @@
 //! Conditions of a run and of its steps.
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ToolError, fault_point};
 use hivekeep_manifest::dag::{DagPrecondition, DagPreconditionItem, DagPreconditions};
 use hivekeep_plan::{
     progress::{Conditions, ProgressRecord},
@@ -73,6 +73,7 @@ impl RunSaga {
                 Conditions::Failed
             }
         };
+        fault_point!("run.gated");
         self.moved(ProgressRecord::Gated { conditions, at: Utc::now() }, left).await?;
         self.forget(&state, &place.name);
         Ok(())

@@ -49,6 +49,7 @@ impl RunSaga {
         loop {
             match self.shared.children.open(child.clone()).await {
                 Ok(session) => {
+                    fault_point!("run.opened");
                     let inherits = self.inherits(&state, session).await;
                     let opened = RunRecord::Opened { session, inherits, at: Utc::now() };
                     return self.handle.record(opened).await;
@@ -92,6 +93,7 @@ impl RunSaga {
         let made = self.workspace.get_or_try_init(async || {
             let found = self.main_workspace(state, cancel).await?;
             if state.workspace.as_deref() != Some(&found) {
+                fault_point!("run.placed");
                 let placed = RunRecord::Placed { workspace: found.clone(), at: Utc::now() };
                 self.handle.record(placed).await?;
             }

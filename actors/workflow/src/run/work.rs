@@ -162,6 +162,7 @@ impl RunSaga {
             Ok(AttemptEnd::Ended(ended)) => *ended,
             Ok(AttemptEnd::Pauses(until)) => {
                 let left = NodeLeft { until: Some(until), ..NodeLeft::default() };
+                fault_point!("run.before_delay");
                 let delayed = ProgressRecord::Delayed { key, until, at: Utc::now() };
                 return self.moved(delayed, Some(Box::new(left))).await;
             }
@@ -182,6 +183,7 @@ impl RunSaga {
                     at: Utc::now(),
                 };
                 let left = NodeLeft { children, ..NodeLeft::default() };
+                fault_point!("run.before_expand");
                 return self.moved(expanded, Some(Box::new(left))).await;
             }
             Err(error) if self.cancel_of(&state, key).is_cancelled() => {

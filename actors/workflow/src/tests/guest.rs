@@ -2,10 +2,13 @@
 //! It outlives daemons.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     process::Stdio,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,8 @@ const MAKING: [&str; 8] = [
     "aegis.volume.delete",
     "fs.delete",
 ];
+/// Output that stands for one of 1 GiB.
+pub(super) const FLOOD: &str = "flood\n";
 
 struct FakeTask {
     stop: CancellationToken,
@@ -52,6 +57,12 @@ struct World {
     started: Mutex<Vec<String>>,
     hints: watch::Sender<u64>,
     sessions: Mutex<BTreeMap<String, SessionId>>,
+    /// Sessions of runs that are not ended.
+    open: Mutex<BTreeSet<SessionId>>,
+    /// Parts of large outputs that were read.
+    windows: AtomicUsize,
+    /// Whether outputs fail to be read, for now or for good.
+    unreadable: Mutex<Option<bool>>,
     /// Tools that were called, with their inputs.
     called: Mutex<Vec<(String, Value)>>,
     /// Tools that were called of the workspace, which is there until it is destroyed.
@@ -72,6 +83,9 @@ impl Default for FakeGuest {
             started: Mutex::default(),
             hints: watch::channel(0).0,
             sessions: Mutex::default(),
+            open: Mutex::default(),
+            windows: AtomicUsize::new(0),
+            unreadable: Mutex::default(),
             called: Mutex::default(),
             of_workspace: Mutex::default(),
             released: CancellationToken::new(),
@@ -124,6 +138,23 @@ impl FakeGuest {
         })
     }
 
+    /// What is still kept here for runs: sessions, and results that nobody acknowledged.
+    pub(super) fn kept(&self) -> (usize, Vec<String>) {
+        let tasks = lock(&self.0.tasks);
+        let kept = tasks.iter().filter(|(_, task)| !task.acknowledged);
+        (lock(&self.0.open).len(), kept.map(|(id, _)| id.clone()).collect())
+    }
+
+    /// Has outputs fail to be read; true for now, false for good.
+    pub(super) fn be_unreadable(&self, for_now: Option<bool>) {
+        *lock(&self.0.unreadable) = for_now;
+    }
+
+    /// Parts of large outputs that were read.
+    pub(super) fn windows(&self) -> usize {
+        self.0.windows.load(Relaxed)
+    }
+
     /// Lets calls that wait go on.
     pub(super) fn release(&self) {
         self.0.released.cancel();
@@ -154,8 +185,8 @@ impl FakeGuest {
             };
             let text = |bytes: &[u8]| TaskText {
                 text: String::from_utf8_lossy(bytes).into_owned(),
-                truncated: false,
-                total_bytes: bytes.len() as u64,
+                truncated: bytes == FLOOD.as_bytes(),
+                total_bytes: if bytes == FLOOD.as_bytes() { 1 << 30 } else { bytes.len() as u64 },
                 path: None,
             };
             let (outcome, capture) = match ended {
@@ -256,9 +287,23 @@ impl Tasks for FakeGuest {
 #[async_trait]
 impl TaskOutputs for FakeGuest {
     async fn output(&self, _: WorkspaceId, window: TaskWindow) -> Result<TaskOutput, ToolError> {
-        let _ = window;
+        match *lock(&self.0.unreadable) {
+            None => {}
+            Some(true) => {
+                let code = hivekeep_kernel::codes::GUEST_UNREACHABLE;
+                return Err(ToolError::new(Layer::Link, code, "no answer").retryable());
+            }
+            Some(false) => return Err(ToolError::invalid("no such task")),
+        }
+        let captured = |task: &FakeTask| Some(task.result.as_ref()?.capture.stdout.truncated);
+        let is_large = lock(&self.0.tasks).get(&window.task_id).and_then(captured);
         let span = TaskSpan { from: 0, bytes: Vec::new(), kept_bytes: 0, total_bytes: 0 };
-        Ok(TaskOutput { state: TaskState::Done, stdout: span.clone(), stderr: span })
+        let mut stdout = span.clone();
+        if is_large == Some(true) {
+            self.0.windows.fetch_add(1, Relaxed);
+            stdout.bytes = vec![b'x'; window.max_bytes as usize];
+        }
+        Ok(TaskOutput { state: TaskState::Done, stdout, stderr: span })
     }
 }
 
@@ -364,7 +409,9 @@ impl Tools for FakeGuest {
 impl ChildSessions for FakeGuest {
     async fn open(&self, child: ChildSession) -> Result<SessionId, ToolError> {
         let mut sessions = lock(&self.0.sessions);
-        Ok(*sessions.entry(child.name).or_insert_with(SessionId::new))
+        let session = *sessions.entry(child.name).or_insert_with(SessionId::new);
+        lock(&self.0.open).insert(session);
+        Ok(session)
     }
 
     async fn open_for(&self, _: User, name: &str) -> Result<SessionId, ToolError> {
@@ -386,6 +433,8 @@ impl ChildSessions for FakeGuest {
             ("toy.fails", Effect::Write),
             ("toy.hold", Effect::Write),
             ("toy.hold_read", Effect::Read),
+            ("toy.slow", Effect::Write),
+            ("toy.slow_read", Effect::Read),
             ("web.fetch", Effect::Read),
         ];
         Ok(all.map(tool).into())
@@ -399,6 +448,7 @@ impl ChildSessions for FakeGuest {
         match call.tool.as_str() {
             "toy_fails" => return Err(ToolError::invalid("no luck")),
             "toy_hold" | "toy_hold_read" => self.0.released.cancelled().await,
+            "toy_slow" | "toy_slow_read" => tokio::time::sleep(Duration::from_millis(5)).await,
             _ => {}
         }
         Ok(ChildAnswer { value: Value::Object(call.args), from_source: false })
@@ -412,7 +462,8 @@ impl ChildSessions for FakeGuest {
         Default::default()
     }
 
-    async fn end(&self, _: SessionId) -> Result<(), ToolError> {
+    async fn end(&self, session: SessionId) -> Result<(), ToolError> {
+        lock(&self.0.open).remove(&session);
         Ok(())
     }
 }

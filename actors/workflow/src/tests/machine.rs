@@ -2,7 +2,7 @@
 
 mod agents;
 mod corpus;
-mod random;
+pub(super) mod random;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use super::{ALL, Stage};
 use crate::{MachineRequest, MachineStatus, RunTrigger, Workflows};
 
 /// Stage with agents.
-struct MachineStage {
-    stage: Stage,
+pub(super) struct MachineStage {
+    pub(super) stage: Stage,
     agents: ScriptedAgents,
 }
 
 impl MachineStage {
-    async fn new(agents: ScriptedAgents) -> Self {
+    pub(super) async fn new(agents: ScriptedAgents) -> Self {
         let offered = agents.clone();
         let offer = move |ports: &hivekeep_runtime::Ports| {
             ports.offer::<dyn Executions>(Arc::new(offered.clone()));
@@ -32,7 +32,11 @@ impl MachineStage {
         Self { stage: Stage::offering(offer).await, agents }
     }
 
-    async fn begin(&self, manifest: &WorkflowManifest, input: Value) -> Result<RunId, ToolError> {
+    pub(super) async fn begin(
+        &self,
+        manifest: &WorkflowManifest,
+        input: Value,
+    ) -> Result<RunId, ToolError> {
         let id = RunId::new();
         let request = MachineRequest {
             id,
@@ -53,7 +57,7 @@ impl MachineStage {
         self.stage.runs().machine(ALL, id).await.expect("it is there")
     }
 
-    async fn signal(&self, id: RunId, response: &str) -> bool {
+    pub(super) async fn signal(&self, id: RunId, response: &str) -> bool {
         self.stage.runs().signal(ALL, id, response.to_owned()).await.expect("it is told")
     }
 
@@ -82,7 +86,7 @@ impl MachineStage {
 }
 
 /// Workflow of states in YAML, the first of which is `A`.
-fn workflow(head: &str, states: &str) -> WorkflowManifest {
+pub(super) fn workflow(head: &str, states: &str) -> WorkflowManifest {
     let text = format!(
         "apiVersion: 100monkeys.ai/v1\nkind: Workflow\nmetadata:\n  name: w\n{head}spec:\n  initial_state: A\n{states}"
     );

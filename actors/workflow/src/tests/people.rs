@@ -59,6 +59,19 @@ impl FakePeople {
         }
     }
 
+    /// Answers all questions that nobody has answered, without values.
+    pub(super) fn reply_to_all(&self) {
+        let is_open = |state: &QuestionState| *state == QuestionState::Waits;
+        if lock(&self.0.0).values().any(|(_, state)| is_open(state)) {
+            self.change(|all| {
+                for (_, state) in all.values_mut().filter(|(_, state)| is_open(state)) {
+                    let (by, reply) = ("ann".to_owned(), UserReply::default());
+                    *state = QuestionState::Replied { by, reply };
+                }
+            });
+        }
+    }
+
     async fn reply(&self, values: Value) -> UserQuestion {
         let (id, question) = self.asked().await;
         let values = values.as_object().cloned().unwrap_or_default();

@@ -27,7 +27,7 @@ type Record = ScheduleRecord<ScheduledDag>;
 pub(super) const STEP: &str = "working_dir: .\nsteps: [{ run: echo ran >> done }]\n";
 
 /// A time of at most two minutes ago, with the expression that has it once a day.
-fn recent() -> (DateTime<Utc>, String) {
+pub(super) fn recent() -> (DateTime<Utc>, String) {
     let minute = Utc::now().duration_trunc(TimeDelta::minutes(1)).expect("a minute");
     let time = minute - TimeDelta::minutes(1);
     (time, time.format("%-M %-H * * *").to_string())
@@ -38,7 +38,7 @@ impl Stage {
         Self::with(Options { folders: vec!["here".to_owned()], ..Options::default() }).await
     }
 
-    fn schedules(&self) -> Arc<Schedules<ScheduledDag>> {
+    pub(super) fn schedules(&self) -> Arc<Schedules<ScheduledDag>> {
         self.rig.daemon.ports.find().expect("they are mounted")
     }
 
@@ -79,20 +79,20 @@ impl Stage {
     }
 
     /// A daemon that was away for a day and a time of the only schedule.
-    async fn away(self) -> Self {
+    pub(super) async fn away(self) -> Self {
         let at = Utc::now() - TimeDelta::hours(30);
         self.crashed_with(|dag| vec![ScheduleRecord::Set { agent: Box::new(dag), at }]).await
     }
 
     /// Event of the only schedule's last time, once there is one.
-    async fn told(&self, event_type: &str) -> Value {
+    pub(super) async fn told(&self, event_type: &str) -> Value {
         let events = || self.schedules().events(ALL, &self.only().0.to_string());
         let last = || events().pop().map(|it| it.event);
         eventually(event_type, async || last().is_some_and(|it| it.event_type == event_type)).await;
         last().expect("it is there").payload
     }
 
-    fn all_runs(&self) -> Vec<RunFold> {
+    pub(super) fn all_runs(&self) -> Vec<RunFold> {
         let (rows, _) = self.runs().0.list(ALL, None, usize::MAX);
         rows.into_iter().map(|(_, view)| view.state).collect()
     }

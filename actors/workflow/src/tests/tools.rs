@@ -1,18 +1,22 @@
 //! The tools over the whole family: DAGs that begin by themselves as they are listed, and queues.
 
-use std::{fs, sync::Arc};
+use std::{fs, sync::Arc, time::Duration};
 
-use hivekeep_kernel::User;
-use hivekeep_ports::{ChildSessions, PlaceFolders, Places, TaskOutputs, Tasks};
+use hivekeep_kernel::{Progress, SessionId, ToolCall, ToolError, User, view::ToolView};
+use hivekeep_ports::{ChildSessions, PlaceFolder, PlaceFolders, Places, TaskOutputs, Tasks};
 use hivekeep_runtime::{
     WaiterLimit,
     tool_catalogue::{CataloguedTool, ToolCatalogue},
 };
-use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices, context, eventually};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
-use super::guest::FakeGuest;
-use crate::{Options, WorkflowFamily, dag_file::SCRATCH};
+use super::{
+    Stage,
+    guest::{FLOOD, FakeGuest},
+};
+use crate::{Options, WorkflowFamily, dag_file::SCRATCH, folders::DagFolders};
 
 struct NoTools;
 
@@ -23,9 +27,13 @@ impl ToolCatalogue for NoTools {
 }
 
 async fn rig(guest: &FakeGuest, user: User) -> Rig<WorkflowFamily> {
+    rig_of(guest, FakeUsers::all(user)).await
+}
+
+async fn rig_of(guest: &FakeGuest, users: FakeUsers) -> Rig<WorkflowFamily> {
     let offered = guest.clone();
     let services = RigServices {
-        sessions: Arc::new(FakeUsers::all(user)),
+        sessions: Arc::new(users),
         tools: Arc::new(guest.clone()),
         offer: Arc::new(move |ports| {
             ports.offer::<dyn ChildSessions>(Arc::new(offered.clone()));
@@ -100,4 +108,131 @@ async fn a_run_waits_in_the_queue_that_is_named() {
     }
     let alone = start(json!({ "priority": 3 })).await.expect_err("without a queue");
     assert_eq!(alone.code, "invalid_input");
+}
+
+/// Calls a tool in a session, with the rights of a credential.
+async fn call_as(
+    rig: &Rig<WorkflowFamily>,
+    (session, view): (SessionId, ToolView),
+    tool: &str,
+    args: Value,
+) -> Result<Value, ToolError> {
+    let (info, target) = rig.route(tool, &args).expect("known");
+    let mut cx = context(session, info.spec.name, Duration::from_secs(60), Progress::default());
+    cx.view = Arc::new(view);
+    let (reply, answer) = oneshot::channel();
+    let call = ToolCall { tool: &info.spec, cx, args, reply: reply.into() };
+    target.deliver(call).expect("it is there");
+    answer.await.expect("answered")
+}
+
+/// Starts a run and waits for its end.
+async fn ended(rig: &Rig<WorkflowFamily>, yaml: &str) -> Value {
+    let begun = rig.call("dag_start", json!({ "yaml": yaml })).await.expect("begun");
+    shown_at_end(rig, &begun["run_id"]).await
+}
+
+async fn shown_at_end(rig: &Rig<WorkflowFamily>, id: &Value) -> Value {
+    let asked = json!({ "run_id": id, "wait_secs": 30 });
+    let shown = rig.call("dag_runs", asked).await.expect("shown")["run"].take();
+    // The guest is this host.
+    let _gone = fs::remove_dir_all(std::path::Path::new(SCRATCH).join(id.as_str().expect("an id")));
+    shown
+}
+
+#[tokio::test]
+async fn a_run_that_is_begun_again_is_its_callers() {
+    let (guest, operator) = (FakeGuest::default(), SessionId::new());
+    let rig = rig_of(&guest, FakeUsers::all(User::Uid(7)).and(operator, User::Uid(0))).await;
+    let run = ended(&rig, "steps: [{ run: 'true' }]").await;
+    let again = json!({ "run_id": run["run_id"], "action": "reschedule" });
+    let other = call_as(&rig, (operator, ToolView::default()), "dag_control", again.clone()).await;
+    assert_eq!(other.expect_err("it is another's").code, "run_not_found");
+    let begun = call_as(&rig, (operator, ToolView::operator()), "dag_control", again).await;
+    let begun = begun.expect("begun")["run_id"].clone();
+    let asked = json!({ "run_id": begun, "wait_secs": 30 });
+    let own = call_as(&rig, (operator, ToolView::default()), "dag_runs", asked.clone()).await;
+    assert_eq!(own.expect("it is the operator's")["run"]["status"], "succeeded");
+    let not = rig.call("dag_runs", asked).await.expect_err("it is not the first owner's");
+    assert_eq!(not.code, "run_not_found");
+    let _gone =
+        fs::remove_dir_all(std::path::Path::new(SCRATCH).join(begun.as_str().expect("an id")));
+}
+
+#[tokio::test]
+async fn output_that_cannot_be_read_is_an_error() {
+    let guest = FakeGuest::default();
+    let rig = rig(&guest, User::Uid(0)).await;
+    let logs = async |id: &Value, offset: u64| {
+        let asked = json!({ "run_id": id, "step": "a", "offset": offset });
+        rig.call("dag_logs", asked).await
+    };
+    // What follows the recorded beginning is in no file.
+    let step = format!("steps: [{{ id: a, run: printf '{}' }}]", FLOOD.replace('\n', "\\n"));
+    let id = ended(&rig, &step).await["run_id"].clone();
+    let beginning = logs(&id, 0).await.expect("read");
+    assert_eq!(
+        (&beginning["stdout"]["text"], &beginning["stdout"]["total_bytes"]),
+        (&json!(FLOOD), &json!(1 << 30))
+    );
+    let error = logs(&id, 6).await.expect_err("it is gone");
+    assert!(error.message.contains("is gone"), "{error}");
+
+    // A guest that does not answer is not one that has nothing.
+    let held = json!({ "yaml": "steps: [{ id: a, run: sleep 60 }]" });
+    let id = rig.call("dag_start", held).await.expect("begun")["run_id"].clone();
+    eventually("it runs", async || logs(&id, 0).await.is_ok_and(|it| it["status"] == "running"))
+        .await;
+    eventually("it is there", async || !guest.started().is_empty()).await;
+    guest.be_unreadable(Some(true));
+    let error = logs(&id, 0).await.expect_err("nobody answers");
+    assert_eq!((&*error.code, error.retryable), ("guest_unreachable", true));
+    // One that does not know the command has none of its output.
+    guest.be_unreadable(Some(false));
+    assert_eq!(logs(&id, 0).await.expect("read")["stdout"]["text"], "");
+    let stop = json!({ "run_id": id, "action": "stop" });
+    assert_eq!(rig.call("dag_control", stop).await.expect("stopped")["changed"], true);
+    assert_eq!(shown_at_end(&rig, &id).await["status"], "aborted");
+}
+
+/// Folder that sessions may write.
+struct WritableFolder(FakeGuest);
+
+impl PlaceFolders for WritableFolder {
+    fn folder(&self, name: &str) -> Result<PlaceFolder, ToolError> {
+        Ok(PlaceFolder { read_only: false, ..PlaceFolders::folder(&self.0, name)? })
+    }
+
+    fn default_place(&self) -> &str {
+        "here"
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_sessions_may_write_is_not_watched() {
+    let stage = Stage::new().await;
+    let open = || DagFolders::new(&stage.rig.daemon, &["here".to_owned()], (*stage.runs()).clone());
+    assert!(open().is_ok());
+    stage.rig.daemon.ports.offer::<dyn PlaceFolders>(Arc::new(WritableFolder(stage.guest.clone())));
+    let error = open().err().expect("it is refused");
+    assert!(error.code == "dag_folder_writable" && error.message.contains("`here`"), "{error}");
+}
+
+#[tokio::test]
+async fn texts_that_would_be_dear_are_refused_before_they_are_run() {
+    let rig = rig(&FakeGuest::default(), User::Uid(0)).await;
+    let laughs: String =
+        (1..40).map(|n| format!("a{n}: &a{n} [*a{m}, *a{m}, *a{m}]\n", m = n - 1)).collect();
+    for yaml in [
+        format!("a0: &a0 [x, x]\n{laughs}"),
+        format!("steps: [{}]", "x".repeat(256 * 1024)),
+        format!("steps:\n{}", "- run: x\n".repeat(10_000)),
+        format!("steps: {}x{}", "[".repeat(100), "]".repeat(100)),
+        "---\nname: x\n".repeat(10_000),
+    ] {
+        let error = rig.call("dag_start", json!({ "yaml": yaml })).await.expect_err("refused");
+        assert!(["dag_invalid", "invalid_input"].contains(&&*error.code), "{error}");
+        assert!(error.message.len() < 2_048, "{error}");
+    }
+    assert_eq!(rig.call("dag_runs", json!({})).await.expect("listed")["total"], 0);
 }

@@ -111,6 +111,10 @@ impl World {
     fn record(&mut self, record: ProgressRecord) {
         let before = self.progress.clone();
         self.now += TimeDelta::milliseconds(self.rng.i64(0..50));
+        if self.rng.u8(..60) == 0 {
+            // The clock is set back.
+            self.now -= TimeDelta::hours(1);
+        }
         self.progress.apply(&record).unwrap_or_else(|refused| panic!("{refused:?}\n{before:#?}"));
         if let ProgressRecord::Entered { key, .. } = &record {
             *self.entered.entry(*key).or_default() += 1;

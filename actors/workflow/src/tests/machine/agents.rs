@@ -31,7 +31,7 @@ struct Begun {
 }
 
 #[derive(Clone)]
-pub(super) struct ScriptedAgents {
+pub(in crate::tests) struct ScriptedAgents {
     script: Arc<Script>,
     begun: Arc<Mutex<BTreeMap<ExecutionId, Begun>>>,
     /// Ids in the order of the first orders.

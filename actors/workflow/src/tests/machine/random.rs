@@ -5,13 +5,8 @@ use hivekeep_plan::machine::{
 };
 
 use super::*;
-use crate::{DagRuns, machine::MachineRecord, run::RunRecord};
+use crate::{machine::MachineRecord, run::RunRecord};
 
-/// Machines of a run of the tests, and daemons that die in each.
-const MACHINES: u64 = 30;
-const KILLS: usize = 2;
-/// Makes the machines of an earlier run again.
-const SEED: &str = "HIVEKEEP_SEED";
 const CONDITIONS: [&str; 9] = [
     "on_success",
     "on_failure",
@@ -24,7 +19,8 @@ const CONDITIONS: [&str; 9] = [
     "custom, expression: 'state.visit > 2'",
 ];
 
-fn machine(random: &mut fastrand::Rng) -> WorkflowManifest {
+/// Random machine, whose cycles are bounded.
+pub(in crate::tests) fn machine(random: &mut fastrand::Rng) -> WorkflowManifest {
     let count = random.usize(1..6);
     let name = |at: usize| if at == 0 { "A".to_owned() } else { format!("S{at}") };
     let mut text = format!("  max_total_transitions: {}\n  states:\n", random.u8(1..20));
@@ -113,10 +109,10 @@ fn expected(
 
 /// Records of a run as they are on the disk: ids of executions, outputs, and ways.
 #[derive(Default)]
-struct Recorded {
+pub(in crate::tests) struct Recorded {
     entered: usize,
     executions: Vec<hivekeep_kernel::ExecutionId>,
-    outputs: Vec<(String, StateOutput)>,
+    pub(in crate::tests) outputs: Vec<(String, StateOutput)>,
     ways: Vec<MachineNext>,
 }
 
@@ -143,60 +139,43 @@ impl Recorded {
     }
 }
 
-/// Whatever dies, a run goes the way of the pure machine on its outputs, and each piece of work is done once.
-#[tokio::test]
-async fn random_machines_go_their_way_whatever_dies() {
-    let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("seed: {seed}");
-    for number in 0..MACHINES {
-        let seed = seed.wrapping_add(number);
-        let mut random = fastrand::Rng::with_seed(seed);
-        let manifest = machine(&mut random);
-        let told = format!("{SEED}={seed} gives {manifest:#?}");
-        let agents = ScriptedAgents::new(|_, before| match before % 4 {
-            0 => completed(r#"{ "score": 0.8 }"#),
-            1 => completed(r#"{ "score": 0.3 }"#),
-            2 => completed("no score"),
-            _ => ExecutionResult::Failed { error: ToolError::invalid("no"), judged: None },
-        });
-        let mut stage = MachineStage::new(agents).await;
-        let id = stage.begin(&manifest, json!({})).await.expect(&told);
-        for _ in 0..KILLS {
-            let behind = random.usize(1..30);
-            loop {
-                let (DagRuns(runs, _), events) =
-                    (&*stage.stage.runs(), stage.events(id).await.len());
-                let is_over = runs.get(ALL, &id.to_string()).is_ok_and(|it| it.status().is_over());
-                if events >= behind || is_over {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            }
-            stage.stage.rig = stage.stage.rig.crashed().await;
+/// Agents whose answers make all conditions hold now and then.
+pub(in crate::tests) fn agents() -> ScriptedAgents {
+    ScriptedAgents::new(|_, before| match before % 4 {
+        0 => completed(r#"{ "score": 0.8 }"#),
+        1 => completed(r#"{ "score": 0.3 }"#),
+        2 => completed("no score"),
+        _ => ExecutionResult::Failed { error: ToolError::invalid("no"), judged: None },
+    })
+}
+
+/// Checks that a run went the way of the pure machine on its outputs, and that each piece of work was done once.
+pub(in crate::tests) async fn check_machine(
+    stage: &MachineStage,
+    id: RunId,
+    manifest: &WorkflowManifest,
+) -> Recorded {
+    let over = stage.over(id).await;
+    let (runs, mut recorded) = (stage.stage.runs(), Recorded::default());
+    for record in runs.0.records(ALL, &id.to_string()).await.expect("they are read") {
+        if let RunRecord::Moved { left: Some(left), .. } = record
+            && let Some(machine) = &left.machine
+        {
+            recorded.take(machine);
         }
-        let over = stage.over(id).await;
-        let DagRuns(runs, _) = &*stage.stage.runs();
-        runs.settled(ALL, &id.to_string()).await.expect("it is there");
-        assert_eq!(stage.over(id).await, over, "its records add up to what was answered: {told}");
-        let mut recorded = Recorded::default();
-        for record in runs.records(ALL, &id.to_string()).await.expect("they are read") {
-            if let RunRecord::Moved { left: Some(left), .. } = record
-                && let Some(machine) = &left.machine
-            {
-                recorded.take(machine);
-            }
-        }
-        let Recorded { entered, executions, outputs, ways } = recorded;
-        assert_eq!(ways, expected(id, &manifest, &outputs), "{told}");
-        assert_eq!((entered, outputs.len()), (ways.len(), ways.len()), "each is left: {told}");
-        let succeeds = matches!(ways.last(), Some(MachineNext::Completed));
-        assert_eq!(over.status == Completed, succeeds, "{told}");
-        let unique: BTreeSet<_> = executions.iter().collect();
-        assert_eq!(unique.len(), executions.len(), "{told}");
-        let started = stage.stage.guest.started();
-        let commands = outputs.iter().filter(|(_, output)| output.exit_code().is_some()).count();
-        assert_eq!(started.iter().collect::<BTreeSet<_>>().len(), started.len(), "{told}");
-        assert_eq!(started.len(), commands, "each command takes its effect once: {told}");
     }
+    let Recorded { entered, executions, outputs, ways } = &recorded;
+    let told = || format!("{id} of {manifest:#?}");
+    assert_eq!(*ways, expected(id, manifest, outputs), "{}", told());
+    let left = (ways.len(), ways.len());
+    assert_eq!((*entered, outputs.len()), left, "each is left: {}", told());
+    let succeeds = matches!(ways.last(), Some(MachineNext::Completed));
+    assert_eq!(over.status == Completed, succeeds, "{}", told());
+    let unique: BTreeSet<_> = executions.iter().collect();
+    assert_eq!(unique.len(), executions.len(), "{}", told());
+    let own = format!("{id}/");
+    let started = stage.stage.guest.started().into_iter().filter(|task| task.starts_with(&own));
+    let commands = outputs.iter().filter(|(_, output)| output.exit_code().is_some()).count();
+    assert_eq!(started.count(), commands, "each command takes its effect once: {}", told());
+    recorded
 }
