@@ -80,7 +80,7 @@ pub(super) fn inherited(run: &RunFold, work: &RunWork, node: NodeIndex) -> Optio
         match forked(at) {
             Some(key) if found.is_some_and(|it| it != key) => return None,
             Some(key) => found = Some(key),
-            // One path comes from the machine of the run.
+            // A path comes from the machine of the run.
             None if before(at).is_empty() => return None,
             None => open.extend(before(at)),
         }
