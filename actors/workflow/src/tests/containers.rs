@@ -146,5 +146,5 @@ async fn what_a_container_cannot_be_is_refused_by_its_name_before_anything_runs(
         let refused = state.refused().unwrap_or_else(|| panic!("{text} is run"));
         assert!(refused.message.contains(why), "{text}: {refused}");
     }
-    assert_eq!(stage.guest.started(), [String::new(); 0]);
+    assert!(stage.guest.started().is_empty());
 }
