@@ -36,10 +36,10 @@ pub const ON_W_AT_LAST: [(&str, OnW); 3] = rows! {
 
 /// Scenes of `w` that end its processes and the daemon's. The first is of machines alone; the last leaves
 /// it running.
-pub const LIFE_AND_CRASH: [(&str, OnW); 7] = rows! {
+pub const LIFE_AND_CRASH: [(&str, OnW); 8] = rows! {
     life: a_hung_guest_is_reported_and_can_be_stopped, a_killed_guest_daemon_comes_back;
     dags: a_run_goes_on_after_kill_9_and_is_retried_where_it_failed,
-        a_daemon_that_dies_at_a_point_of_a_step_runs_it_once;
+        a_daemon_that_dies_at_a_point_of_a_step_runs_it_once, a_dag_that_starts_itself_comes_to_an_end;
     crash: idle_with_two_workspaces_and_a_job;
     life: a_graceful_daemon_stop_leaves_machines, a_killed_machine_is_a_crash
 };

@@ -256,6 +256,11 @@ crate::codes! {
         cause: "The message names the error of the operating system.",
         next: "Look at the folder of the place on the host, or at the path in the workspace.",
     }
+    /// This machine cannot be saved so.
+    SNAPSHOT_UNSUPPORTED = "snapshot_unsupported" {
+        cause: "It is a sandbox, whose disk is a folder of the host, its hypervisor lacks the feature, or it has volumes, which go with no memory.",
+        next: "Make the workspace with isolation `vm`, or start it with an empty list of volumes; `workspace_info` shows what a machine can do.",
+    }
     /// There is no such volume.
     VOLUME_NOT_FOUND = "volume_not_found" {
         cause: "The id or label is wrong, the volume was deleted or has expired, or it is another user's.",

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// DAG of a watched folder that a webhook begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookTarget {
-    /// Name.
+    /// Name of the DAG.
     pub dag: String,
     /// Place of its file.
     pub place: String,
@@ -26,7 +26,7 @@ pub struct WebhookRequest {
     pub target: WebhookTarget,
     /// Key under which it begins one run, however often it comes.
     pub key: Option<String>,
-    /// Body.
+    /// Body of the request.
     pub body: String,
     /// Header fields by their names in lower case, without credentials.
     pub headers: BTreeMap<String, Vec<String>>,
@@ -41,7 +41,7 @@ pub enum WebhookRefusal {
     KeyReused,
     /// The DAG cannot be run as it is written.
     Invalid(ToolError),
-    /// As many runs go on or wait as may.
+    /// More runs than may go on or wait.
     Full(ToolError),
     /// Another failure.
     Failed(ToolError),

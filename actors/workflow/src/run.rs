@@ -18,6 +18,7 @@ mod command;
 mod conditions;
 mod container;
 mod delivery;
+mod delivery_record;
 mod desk;
 mod desk_actor;
 mod events;
@@ -28,6 +29,7 @@ mod fork;
 mod harness;
 mod helper;
 mod kept_state;
+mod node_try;
 mod obeyed;
 mod outputs;
 mod people;
@@ -37,6 +39,7 @@ mod records;
 mod requests;
 mod scope;
 mod script;
+mod secret_values;
 mod state;
 mod waits;
 mod work;
@@ -76,6 +79,7 @@ pub(crate) use expand::run_outputs;
 pub(crate) use failure::failed;
 pub(crate) use fork::look_into;
 use kept_state::KeptStates;
+pub(crate) use node_try::try_name;
 pub(crate) use obeyed::steps;
 pub use people::{AnswerEffect, StepAnswer};
 pub(crate) use people::{answered, node_named};
@@ -87,11 +91,9 @@ pub use records::{RunPlace, RunTrigger};
 #[cfg(test)]
 pub(crate) use script::GUEST;
 pub(crate) use script::{NOT_STARTED, as_user, is_shell, quoted};
+pub use state::HELD;
 pub(crate) use state::{RunFold, RunStage, RunStep, RunWork};
-pub(crate) use work::try_name;
 
-/// Runs of a user at a time, as tiers bound them.
-pub const HELD: &str = "runs";
 /// Nodes of one run that work at a time.
 const NODES_AT_ONCE: usize = 100;
 /// Time limit of the end of a session.

@@ -70,7 +70,7 @@ pub(super) fn commands(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
             ensure!(said.contains("hello"), "{said}");
         }
         if round == 0 {
-            [&mut steps, &mut execs, &mut files, &mut lines].map(Vec::clear);
+            [&mut steps, &mut execs, &mut files, &mut lines].into_iter().for_each(Vec::clear);
         }
     }
     let figures = vec![

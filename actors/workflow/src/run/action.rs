@@ -13,10 +13,10 @@ use super::{
     conditions::matches,
     failure::failed,
     kept_state::StateCall,
+    node_try::{NodeEnd, NodeTry, stream_file},
     obeyed::steps,
     outputs::{StepOutput, Succeeded, most_bytes},
     requests::{FETCHER, of_key},
-    work::{NodeEnd, NodeTry, stream_file},
 };
 use crate::jq::JqRequest;
 

@@ -16,11 +16,11 @@ use super::{
     NodeLeft, RunSaga,
     failure::failed,
     harness::{HarnessCall, ProgramCall, harness_calls},
+    node_try::{NodeEnd, NodeTry},
     outputs::StepOutput,
     place::{PATIENCE, PAUSE},
     scope::{too_long, work_folder},
     script::StepCommand,
-    work::{NodeEnd, NodeTry},
 };
 use crate::secrets::without_secrets;
 

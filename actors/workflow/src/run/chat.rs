@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{
-    RunSaga, failure::failed, harness::setting, obeyed::chat_settings, scope::too_long,
-    work::NodeTry,
+    RunSaga, failure::failed, harness::setting, node_try::NodeTry, obeyed::chat_settings,
+    scope::too_long,
 };
 
 /// Longest answer where the step names no limit.

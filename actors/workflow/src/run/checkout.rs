@@ -4,7 +4,7 @@ use hivekeep_kernel::ToolError;
 use hivekeep_plan::resolve::{NamedTexts, value_text};
 use serde_json::{Map, Value};
 
-use super::{RunSaga, failure::failed, script::quoted, work::NodeTry};
+use super::{RunSaga, failure::failed, node_try::NodeTry, script::quoted};
 
 /// Clones a repository, or brings a checkout of it to a revision.
 const CHECKOUT: &str = r#"

@@ -43,7 +43,7 @@ impl RunSaga {
         let state = self.handle.state();
         let Some(planned) = planned(&state, key.node, child) else { return Ok(()) };
         let left = match state.results.get(&(key.node, child)) {
-            // It succeeded in an earlier try.
+            // A child that succeeded in an earlier try.
             Some(left) => (**left).clone(),
             None => match self.goes_on(&state, key, child, planned).await {
                 Ok(()) if planned.queue.is_some() => {
@@ -152,7 +152,7 @@ impl RunSaga {
             }
             let retried = move |state: &RunFold| match state.attempt > before {
                 true => Ok(Decision::nothing()),
-                // One without a failure that its parent never heard of.
+                // A run without a failure, of which its parent never heard.
                 false => {
                     let failed = state.retried(RetryFrom::Failed);
                     failed.or_else(|_| state.retried(RetryFrom::Beginning))

@@ -25,10 +25,10 @@ use super::{
     MAKING, RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace,
     command::LONGEST_SECS,
     failure::failed,
+    node_try::{NodeTry, try_name},
     obeyed::steps,
     scope::{RunScopes, too_long},
     state::RunWork,
-    work::{NodeTry, try_name},
 };
 use crate::secrets::RunSecrets;
 
@@ -465,7 +465,7 @@ impl RunSaga {
                 tools.call_idempotent(id, &caller, "aegis.volume.delete", args).await;
             // A run that used none has none.
             return match gone {
-                Err(error) if error.code != "volume_not_found" => Err(error),
+                Err(error) if !error.is(codes::VOLUME_NOT_FOUND) => Err(error),
                 _ => Ok(()),
             };
         }

@@ -7,7 +7,7 @@ use hivekeep_kernel::ToolError;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::{RunSaga, failure::failed, scope::artifacts_folder, script::quoted, work::NodeTry};
+use super::{RunSaga, failure::failed, node_try::NodeTry, scope::artifacts_folder, script::quoted};
 
 /// Longest path, and longest pattern of paths.
 const MAX_PATH_BYTES: usize = 4_096;

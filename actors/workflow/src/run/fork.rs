@@ -25,8 +25,8 @@ use super::{
     MAKING, RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace,
     container::{WITHIN, container_name, own_workspace},
     failure::failed,
+    node_try::{NodeTry, try_name},
     state::RunWork,
-    work::{NodeTry, try_name},
 };
 
 /// Snapshot of a machine whose step failed.
@@ -164,7 +164,7 @@ impl RunSaga {
         let made: Result<IgnoredAny, _> =
             self.shared.tools.call(run.begun.id, &caller, "snapshot", args).await;
         match made {
-            Err(error) if error.code == "snapshot_unsupported" => Err(failed(format!(
+            Err(error) if error.is(codes::SNAPSHOT_UNSUPPORTED) => Err(failed(format!(
                 "`fork: true` is for virtual machines, and this one has no snapshots ({}): have runs work in one \
                  (`[session.workspace] isolation = \"vm\"`), or remove `fork`",
                 error.message

@@ -7,10 +7,10 @@ use super::{
     RunSaga,
     command::{CommandRequest, LONGEST_SECS},
     failure::failed,
+    node_try::NodeTry,
     outputs::most_bytes,
     scope::{artifacts_folder, work_folder},
     script::{StepCommand, StepFolders, script},
-    work::NodeTry,
 };
 
 /// Largest script: it is one argument of a program.

@@ -16,8 +16,8 @@ use super::{
     NodeLeft, RunFold, RunRecord, RunSaga,
     answers::{GivenAnswer, NodeWait, PersonAnswer},
     failure::failed,
+    node_try::{NodeEnd, NodeTry},
     outputs::most_bytes,
-    work::{NodeEnd, NodeTry},
 };
 use crate::codes;
 

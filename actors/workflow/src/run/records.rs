@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::{
     answers::{NodeWait, PersonAnswer},
-    delivery::DeliveryRecord,
+    delivery_record::DeliveryRecord,
 };
 use crate::machine::{MachineRecord, RunWorkflow};
 

@@ -7,7 +7,7 @@ use hivekeep_plan::resolve::value_text;
 use hivekeep_ports::{OutboundAnswer, OutboundRequest, OutboundRequests};
 use serde_json::{Map, Value, json};
 
-use super::{RunFold, RunSaga, failure::failed, outputs::most_bytes, work::NodeTry};
+use super::{RunFold, RunSaga, failure::failed, node_try::NodeTry, outputs::most_bytes};
 use crate::codes;
 
 /// Tool whose rules say from where the run's owner may have something fetched.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_plan::{
-    plan::{NodeIndex, NodeOrder, NodeRole},
+    plan::{NodeIndex, NodeRole},
     progress::NodePhase,
     resolve::{
         ItemScope, NamedTexts, StepValues, TextField, TextScopes, TextTooLong, managed_env,
@@ -12,7 +12,12 @@ use hivekeep_plan::{
     },
 };
 
-use super::{RunFold, answers::PushBack, records::NodeLeft, state::RunWork};
+use super::{
+    RunFold,
+    answers::PushBack,
+    records::NodeLeft,
+    state::{RunWork, before},
+};
 use crate::{codes, secrets::RunSecrets};
 
 /// Scopes of a step, or of the DAG itself.
@@ -160,22 +165,6 @@ pub(super) fn work_folder(state: &RunFold) -> String {
 /// Folder of a run for files that it leaves to people.
 pub(super) fn artifacts_folder(state: &RunFold) -> String {
     format!("{}/artifacts", state.begun.folder)
-}
-
-/// Nodes that a node follows, directly or not.
-pub(super) fn before(work: &RunWork, node: NodeIndex) -> Vec<NodeIndex> {
-    let NodeOrder::Graph { follows } = &work.progress.plan().order else { return Vec::new() };
-    let mut seen = vec![false; follows.len()];
-    let mut open: Vec<NodeIndex> = follows.get(node.at()).cloned().unwrap_or_default();
-    while let Some(at) = open.pop() {
-        if let Some(seen) = seen.get_mut(at.at())
-            && !std::mem::replace(seen, true)
-        {
-            open.extend(follows.get(at.at()).into_iter().flatten());
-        }
-    }
-    let found = (0u16..).zip(seen).filter(|(_, seen)| *seen);
-    found.map(|(at, _)| NodeIndex(at)).collect()
 }
 
 fn values(state: &RunFold, work: &RunWork, at: NodeIndex) -> Option<StepValues> {

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User, WorkspaceId};
 use hivekeep_plan::{
     lower::StepWork,
-    plan::{NodeIndex, NodeRole},
+    plan::{NodeIndex, NodeOrder, NodeRole},
     progress::{DueStep, NodePhase, ProgressRecord, RetryFrom, RunOutcome, RunProgress, RunStop},
     resolve::RunBeginning,
 };
@@ -24,15 +24,17 @@ use serde_json::Value;
 
 use super::{
     answers::{GivenAnswer, PersonAnswer, PushBack},
-    delivery::DeliveryRecord,
+    delivery_record::DeliveryRecord,
     events,
     records::{
         NodeLeft, RunBegun, RunChild, RunPlace, RunRecord, RunResolved, RunText, RunTrigger,
         RunWorkspace,
     },
-    scope::before,
 };
 use crate::{codes, machine::MachineState};
+
+/// Runs of a user at a time, as tiers bound them.
+pub const HELD: &str = "runs";
 
 /// Step of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -396,7 +398,7 @@ impl RunState for RunFold {
     const LABEL: &'static str = "run";
     const NOT_FOUND: &'static ErrorCode = codes::RUN_NOT_FOUND;
     const LISTED_BY: &'static str = "dag_runs";
-    const ALLOWANCE: Option<&'static str> = Some(super::HELD);
+    const ALLOWANCE: Option<&'static str> = Some(HELD);
 
     fn status(&self) -> RunStatus {
         match self.outcome() {
@@ -493,4 +495,20 @@ impl RunState for RunFold {
             Arc::make_mut(machine).rest();
         }
     }
+}
+
+/// Nodes that a node follows, directly or not.
+pub(super) fn before(work: &RunWork, node: NodeIndex) -> Vec<NodeIndex> {
+    let NodeOrder::Graph { follows } = &work.progress.plan().order else { return Vec::new() };
+    let mut seen = vec![false; follows.len()];
+    let mut open: Vec<NodeIndex> = follows.get(node.at()).cloned().unwrap_or_default();
+    while let Some(at) = open.pop() {
+        if let Some(seen) = seen.get_mut(at.at())
+            && !std::mem::replace(seen, true)
+        {
+            open.extend(follows.get(at.at()).into_iter().flatten());
+        }
+    }
+    let found = (0u16..).zip(seen).filter(|(_, seen)| *seen);
+    found.map(|(at, _)| NodeIndex(at)).collect()
 }

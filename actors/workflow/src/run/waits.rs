@@ -12,8 +12,8 @@ use super::{
     command::LONGEST_SECS,
     failure::failed,
     files::path_word,
+    node_try::NodeTry,
     requests::{StepRequest, of_key, status_of},
-    work::NodeTry,
 };
 
 /// Pause between two looks where a step names none, and the shortest.

@@ -4,7 +4,7 @@ use hivekeep_kernel::ToolError;
 use hivekeep_plan::resolve::NamedTexts;
 use serde_json::{Map, Value};
 
-use super::{RunSaga, failure::failed, script::quoted, work::NodeTry};
+use super::{RunSaga, failure::failed, node_try::NodeTry, script::quoted};
 
 /// Beginning of both scripts: the repository's root, one at a time for all that share it, its worktrees.
 const FOUND: &str = r#"

@@ -3,10 +3,8 @@
 use std::{ops::Range, sync::Arc};
 
 use hivekeep_kernel::{ToolError, secret::SecretString};
-use hivekeep_ports::{TaskCapture, TaskText};
+use hivekeep_ports::TaskText;
 use serde_json::Value;
-
-use crate::run::NodeLeft;
 
 /// Byte in place of each of a secret.
 const MASK: u8 = b'*';
@@ -65,7 +63,7 @@ impl SecretMasks {
         }
     }
 
-    fn value(&self, value: &mut Value) {
+    pub(crate) fn value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.text(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
@@ -87,13 +85,13 @@ impl SecretMasks {
         }
     }
 
-    fn error(&self, error: &mut ToolError) {
+    pub(crate) fn error(&self, error: &mut ToolError) {
         self.text(&mut error.message);
         error.next_step.iter_mut().for_each(|next| self.text(next));
         error.details.values_mut().for_each(|value| self.value(value));
     }
 
-    fn stream(&self, stream: &mut TaskText) {
+    pub(crate) fn stream(&self, stream: &mut TaskText) {
         let head = head_of(stream).len();
         let rest = stream.text.split_off(head);
         let MaskedBytes { mut bytes, begun, .. } = self.masked(stream.text.as_bytes());
@@ -102,23 +100,6 @@ impl SecretMasks {
             bytes.iter_mut().rev().take(begun).for_each(|byte| *byte = MASK);
         }
         stream.text = lossy(&bytes) + &rest;
-    }
-
-    /// Values and texts of a node as they are recorded.
-    pub(crate) fn left(&self, mut left: NodeLeft) -> NodeLeft {
-        if self.is_empty() {
-            return left;
-        }
-        left.outputs.values_mut().chain(left.variables.values_mut()).for_each(|it| self.text(it));
-        left.output.iter_mut().chain(&mut left.published).for_each(|value| self.value(value));
-        left.stdout_file.iter_mut().chain(&mut left.stderr_file).for_each(|it| self.text(it));
-        if let Some(TaskCapture { stdout, stderr, .. }) = left.logs.as_deref_mut() {
-            self.stream(stdout);
-            self.stream(stderr);
-        }
-        left.waits.iter_mut().for_each(|waits| self.text(&mut waits.prompt));
-        left.error.iter_mut().for_each(|error| self.error(error));
-        left
     }
 
     /// Part of a stream, by the bytes that it and a margin on both sides have, and where it ends: of a stream that

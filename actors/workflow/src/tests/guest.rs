@@ -138,7 +138,7 @@ impl FakeGuest {
         })
     }
 
-    /// What is still kept here for runs: sessions, and results that nobody acknowledged.
+    /// Sessions of runs that are open, and tasks whose results nobody acknowledged.
     pub(super) fn kept(&self) -> (usize, Vec<String>) {
         let tasks = lock(&self.0.tasks);
         let kept = tasks.iter().filter(|(_, task)| !task.acknowledged);

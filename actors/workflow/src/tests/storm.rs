@@ -26,7 +26,7 @@ pub(super) use checks::EndedRun;
 use checks::check_graph;
 use graphs::RandomGraph;
 
-/// Makes the runs of an earlier storm again; when what dies is a matter of the machine.
+/// Names the seed of another run; its texts are the same then, the moments of its deaths are the machine's.
 const SEED: &str = "TEST_HIVEKEEP_STORM_SEED";
 /// Set in a night: all of it.
 const NIGHTLY: &str = "TEST_HIVEKEEP_NIGHTLY";
@@ -44,7 +44,7 @@ const ANSWERED: &str = "  max_total_transitions: 100
 enum StormPlan {
     Graph(RandomGraph),
     Machine(Box<WorkflowManifest>),
-    /// A machine that is told something, and what it said that it takes.
+    /// Machine that is told something, with the answers that it took.
     Answered(Box<WorkflowManifest>, Vec<String>),
 }
 

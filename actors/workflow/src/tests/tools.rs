@@ -167,7 +167,7 @@ async fn output_that_cannot_be_read_is_an_error() {
         let asked = json!({ "run_id": id, "step": "a", "offset": offset });
         rig.call("dag_logs", asked).await
     };
-    // What follows the recorded beginning is in no file.
+    // The rest of the recorded beginning is in no file.
     let step = format!("steps: [{{ id: a, run: printf '{}' }}]", FLOOD.replace('\n', "\\n"));
     let id = ended(&rig, &step).await["run_id"].clone();
     let beginning = logs(&id, 0).await.expect("read");
@@ -187,7 +187,7 @@ async fn output_that_cannot_be_read_is_an_error() {
     guest.be_unreadable(Some(true));
     let error = logs(&id, 0).await.expect_err("nobody answers");
     assert_eq!((&*error.code, error.retryable), ("guest_unreachable", true));
-    // One that does not know the command has none of its output.
+    // A guest that does not know the command has none of its output.
     guest.be_unreadable(Some(false));
     assert_eq!(logs(&id, 0).await.expect("read")["stdout"]["text"], "");
     let stop = json!({ "run_id": id, "action": "stop" });

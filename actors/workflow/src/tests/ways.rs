@@ -92,7 +92,7 @@ params: [{ name: n, default: "0" }, { name: rest, default: none }]
 steps: [{ id: say, env: [{ V: "${params.n} ${params.rest} ${context.dag.name}" }], run: 'printf %s "$V" > out.item${params.n}' }]
 "#;
 
-/// What the steps of [`EVERY`] leave, by file.
+/// Texts that the steps of [`EVERY`] leave, by file.
 type LeftFiles = BTreeMap<String, String>;
 
 impl Stage {

@@ -73,11 +73,6 @@ hivekeep_kernel::codes! {
         cause: "Missing permissions or a failing disk.",
         next: "`hivekeep check` looks at the folders.",
     }
-    /// This machine cannot be saved so.
-    SNAPSHOT_UNSUPPORTED = "snapshot_unsupported" {
-        cause: "It is a sandbox, whose disk is a folder of the host, its hypervisor lacks the feature, or it has volumes, which go with no memory.",
-        next: "Make the workspace with isolation `vm`, or start it with an empty list of volumes; `workspace_info` shows what a machine can do.",
-    }
     /// A snapshot's memory does not fit the machine.
     SNAPSHOT_DOES_NOT_FIT = "snapshot_does_not_fit" {
         cause: "It was saved with another size of machine or another version of QEMU.",

@@ -247,12 +247,14 @@ impl From<Error> for ToolError {
             Error::NoInterface { .. } => {
                 (codes::NO_NETWORK_INTERFACE, "stop the workspace and start it again")
             }
-            Error::CannotPause { .. } => {
-                (codes::SNAPSHOT_UNSUPPORTED, "make the workspace with isolation `vm`, or stop it")
-            }
-            Error::SnapshotUnsupported { .. } => {
-                (codes::SNAPSHOT_UNSUPPORTED, "workspace_info shows what this machine can do")
-            }
+            Error::CannotPause { .. } => (
+                hivekeep_kernel::codes::SNAPSHOT_UNSUPPORTED,
+                "make the workspace with isolation `vm`, or stop it",
+            ),
+            Error::SnapshotUnsupported { .. } => (
+                hivekeep_kernel::codes::SNAPSHOT_UNSUPPORTED,
+                "workspace_info shows what this machine can do",
+            ),
             Error::ShapeDiffers { .. } => (
                 codes::SNAPSHOT_DOES_NOT_FIT,
                 "start it with the size and on the QEMU it was saved with, or without its memory",

@@ -115,7 +115,7 @@ pub(super) async fn check_graph(stage: &Stage, graph: &RandomGraph, id: RunId, s
     let done = stage.file(&graph.file).unwrap_or_default();
     let count = |line: &str| done.lines().filter(|it| *it == line).count();
     let effects = done.lines().count();
-    // What a stop ends may have had its effect or not.
+    // A command that a stop ends may have had its effect or not.
     let fits = if stopped { effects <= started } else { effects == started };
     assert!(fits, "{id}: {effects} effects of {started} commands: {done}");
     let called = stage.guest.called();
