@@ -100,7 +100,7 @@ const KINDS: &[(Kind, &[&ErrorCode])] = &[
         Kind::FailedPrecondition,
         &[
             hivekeep_workspace::codes::ISOLATION_UNAVAILABLE,
-            hivekeep_machine::codes::SNAPSHOT_UNSUPPORTED,
+            hivekeep_kernel::codes::SNAPSHOT_UNSUPPORTED,
             hivekeep_workspace::codes::PARK_UNSUPPORTED,
             hivekeep_files::codes::METADATA_UNSUPPORTED,
             hivekeep_workspace::codes::NOT_WOKEN,

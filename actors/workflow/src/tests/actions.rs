@@ -110,7 +110,7 @@ steps:
         let run =
             stage.ran(&format!("working_dir: .\nsteps: [{{ action: {step} }}]"), Value::Null).await;
         assert_eq!(run.outcome(), Some(Failed), "{step}");
-        assert!(error(&run).contains(why), "{step}: {}", error(&run));
+        assert!(error(&run).contains(why), "{step}: {run:#?}");
     }
     assert_eq!(stage.file("read.txt").as_deref(), Some("it's $HOME `x`\n"), "nothing was changed");
 }
@@ -140,7 +140,7 @@ params: [{ name: n, default: ann }]
     ] {
         let run =
             stage.ran(&format!("working_dir: .\nsteps: [{{ action: {step} }}]"), Value::Null).await;
-        assert!(error(&run).contains(why), "{step}: {}", error(&run));
+        assert!(error(&run).contains(why), "{step}: {run:#?}");
     }
 }
 
@@ -239,7 +239,7 @@ async fn a_wait_is_a_time_in_the_records_or_a_look() {
     ] {
         let run =
             stage.ran(&format!("working_dir: .\nsteps: [{{ action: {step} }}]"), Value::Null).await;
-        assert!(error(&run).contains(why), "{step}: {}", error(&run));
+        assert!(error(&run).contains(why), "{step}: {run:#?}");
     }
     let id = stage
         .begin("steps: [{ action: wait.duration, with: { duration: 1h } }]", Value::Null)
@@ -300,7 +300,7 @@ params: [{ name: t, default: "1" }]
         ),
     ] {
         let run = stage.ran(&format!("steps: [{{ action: {step} }}]"), Value::Null).await;
-        assert!(error(&run).contains(why), "{step}: {}", error(&run));
+        assert!(error(&run).contains(why), "{step}: {run:#?}");
         let node =
             run.work().and_then(|work| work.progress.node(hivekeep_plan::plan::NodeIndex(0)));
         let code = node.and_then(|node| match &node.phase {

@@ -111,7 +111,7 @@ const OF_SCHEDULES: [(&str, usize); 4] =
 /// Checks a run that is over, and that nothing is left of it but its records.
 async fn check(stage: &Stage, id: RunId, point: (&str, usize), wanted: &[&str]) {
     let run = EndedRun::read(stage, id).await;
-    for child in run.children() {
+    for &child in &run.children {
         EndedRun::read(stage, child).await;
     }
     let done = stage.file("done").unwrap_or_default();
