@@ -142,7 +142,7 @@ impl Credentials {
         let (name, created_at, created_by) = (name.to_owned(), at, by);
         let row = CredentialRow { id, name, scope, created_at, created_by, webhook };
         let digest = digest(secret.expose().as_bytes());
-        let record = Record::Created(Kept { row: row.clone(), sha256: hex(&digest) });
+        let record = Record::Created(Box::new(Kept { row: row.clone(), sha256: hex(&digest) }));
         let event = event("credential.created", &row, by);
         let durable = self.0.log.decide(|keyring| {
             let live = keyring.map(Keyring::rows).unwrap_or_default();
@@ -298,7 +298,7 @@ struct Kept {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 enum Record {
-    Created(Kept),
+    Created(Box<Kept>),
     Revoked { id: CredentialId, at: DateTime<Utc> },
 }
 
@@ -315,9 +315,9 @@ impl Keyring {
         self.0.iter().map(|(_, kept)| kept.row.clone()).collect()
     }
 
-    fn add(&mut self, kept: Kept) -> Result<(), Kept> {
+    fn add(&mut self, kept: Box<Kept>) -> Result<(), Box<Kept>> {
         match bytes(&kept.sha256) {
-            Some(digest) => self.0.push((digest, kept)),
+            Some(digest) => self.0.push((digest, *kept)),
             None => return Err(kept),
         }
         Ok(())
@@ -368,7 +368,7 @@ impl Sourced for Keyring {
         let all: Vec<Kept> = serde_json::from_slice(snapshot).map_err(|error| error.to_string())?;
         let mut keyring = Self::default();
         for kept in all {
-            keyring.add(kept).map_err(|kept| format!("{} has no digest", kept.row.id))?;
+            keyring.add(Box::new(kept)).map_err(|kept| format!("{} has no digest", kept.row.id))?;
         }
         Ok(keyring)
     }

@@ -18,8 +18,8 @@ use super::{
     visit::{StateVisit, not_run},
 };
 use crate::run::{
-    CommandRequest, ContainerPlace, LONGEST_SECS, MAKING, RunSaga, as_user, is_shell, life_secs, quoted,
-    try_name,
+    CommandRequest, ContainerPlace, LONGEST_SECS, MAKING, RunSaga, as_user, is_shell, life_secs,
+    quoted, try_name,
 };
 
 /// Variable with the input of the run as JSON, unless the manifest has one of the name.
