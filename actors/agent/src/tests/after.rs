@@ -177,7 +177,7 @@ async fn an_output_is_handed_on_before_the_end_by_each_kind_of_handler() {
                 let asked = stage.models.asked().remove(1);
                 let text = format!("{:?}", asked.messages[0]);
                 assert!(text.contains("User: Go on from"), "{text}");
-                assert!(types(&events).contains(&"child_begun"), "{events:?}");
+                assert!(types(&events).contains(&"child_started"), "{events:?}");
             }
             TOOL => {
                 let asked = stage.models.asked().remove(0);
