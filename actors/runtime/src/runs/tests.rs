@@ -283,7 +283,8 @@ async fn what_is_over_is_kept_by_count_and_age_and_can_be_removed() {
         ("b", RunRetention::Newest(2)),
     ] {
         let id = stage.begin(ADA, Plan { retention, ..of_group(group) }).await.expect("begun");
-        eventually(|| stage.runs.get(ADA, &id).is_ok_and(|view| view.state.rested)).await;
+        // Where none is kept for its age it may be gone already.
+        eventually(|| stage.runs.get(ADA, &id).map_or(true, |view| view.state.rested)).await;
         all.push(id);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
