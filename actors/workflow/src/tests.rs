@@ -1,6 +1,7 @@
 //! Runs over a guest that runs commands on this host.
 
 mod actions;
+mod agent_dags;
 mod agents;
 mod bad_input;
 mod cases;

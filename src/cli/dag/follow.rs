@@ -189,6 +189,14 @@ pub(super) fn shown(run: &Value) -> String {
     if left > 0 {
         text.push_str(&format!("and {left} more: --limit shows them\n"));
     }
+    for task in list(&run["tasks"]) {
+        let reason = task["reason"].as_str().map(|reason| format!(": {reason}"));
+        let (name, status) = (word(&task["name"]), word(&task["status"]));
+        text.push_str(&format!("task {name} {status}{}\n", reason.unwrap_or_default()));
+    }
+    for decision in list(&run["decisions"]) {
+        text.push_str(&format!("decided {}\n", word(decision)));
+    }
     text
 }
 

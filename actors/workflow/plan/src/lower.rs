@@ -2,6 +2,7 @@
 //! action with its settings from here on.
 
 mod action;
+mod agent;
 mod custom;
 mod names;
 mod policy;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::plan::{NodeIndex, NodeOrder, NodeRole, PlanBounds, PlanNode, RunPlan, RunPlanError};
+pub use agent::{AGENT_STEP, ASK_STEP, DECIDE, most_decisions};
 pub use custom::expand_actions;
 use policy::Counts;
 
@@ -81,7 +83,6 @@ pub fn lower_dag(
     count: &dyn Fn(&str) -> Option<String>,
 ) -> Result<RunPlan<StepWork>, LowerError> {
     let dag_type = match dag.order() {
-        DagType::Agent | DagType::Controller => return Err(LowerError::Unordered("agent")),
         DagType::Build => return Err(LowerError::Unordered("build")),
         other => other,
     };
@@ -93,13 +94,17 @@ pub fn lower_dag(
         nodes.push(node(&entry.step, name.clone(), NodeRole::Step, &counts)?);
     }
     let index = names::index(&names, &entries);
+    let is_agent = dag_type == DagType::Agent;
     let mut follows = match dag_type {
-        DagType::Graph => stated(&entries, &index)?,
+        DagType::Graph | DagType::Agent => stated(&entries, &index)?,
         _ => chain(&entries),
     };
     routers(&mut nodes, &mut follows, &index)?;
     for (node, entry) in nodes.iter_mut().zip(&entries) {
         node.back_to = back_to(&entry.step, &node.name, &index)?;
+    }
+    if is_agent {
+        agent::complete(&mut nodes);
     }
     for (role, step) in handlers(dag.handler_on.as_deref()) {
         let name = names::free(&format!("handler_on.{}", role.1), &names);
@@ -108,8 +113,11 @@ pub fn lower_dag(
     }
     let plan = RunPlan {
         name: dag.name.clone().unwrap_or_default(),
+        order: match is_agent {
+            true => agent::order(dag, &nodes),
+            false => NodeOrder::Graph { follows },
+        },
         nodes,
-        order: NodeOrder::Graph { follows },
         bounds: bounds(dag),
         attempts: dag.retry_policy.as_ref().map(|it| policy::of_dag(it, &counts)).transpose()?,
         gated: dag.preconditions.as_ref().is_some_and(has_conditions),

@@ -319,14 +319,16 @@ impl<A> RunProgress<A> {
         let machine = matches!(self.plan.order, NodeOrder::Machine { .. });
         match () {
             () if self.broken => RunOutcome::Failed,
-            // A machine's way says what a state that failed comes to.
-            () if machine => RunOutcome::Succeeded,
-            () if is(NodeOutcome::Rejected) => RunOutcome::Rejected,
-            () if is(NodeOutcome::Failed) || is(NodeOutcome::Aborted) => RunOutcome::Failed,
+            // A machine's way says what a node that failed comes to.
+            () if !machine && is(NodeOutcome::Rejected) => RunOutcome::Rejected,
+            () if !machine && (is(NodeOutcome::Failed) || is(NodeOutcome::Aborted)) => {
+                RunOutcome::Failed
+            }
             () => {
-                let partly =
-                    |it: &&NodeResult| it.outcome == NodeOutcome::Failed && !it.counts_as_success;
-                match results.iter().any(partly) {
+                let partly = |it: &&&NodeResult| {
+                    it.outcome == NodeOutcome::Failed && it.goes_on && !it.counts_as_success
+                };
+                match results.iter().any(|it| partly(&it)) {
                     true => RunOutcome::PartlySucceeded,
                     false => RunOutcome::Succeeded,
                 }

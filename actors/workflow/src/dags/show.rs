@@ -16,11 +16,13 @@ use serde_json::{Map, Value};
 
 use super::{
     Answer,
-    types::{DagRunRow, DagRunShown, DagRunsAsked, DagRunsShown, DagStepShown},
+    types::{DagGoalShown, DagRunRow, DagRunShown, DagRunsAsked, DagRunsShown, DagStepShown},
 };
 use crate::{
     RunTrigger,
-    run::{NodeLeft, RunFold, RunRecord, RunSaga, RunWork, run_outputs},
+    run::{
+        DecisionChoice, GoalStatus, NodeLeft, RunFold, RunRecord, RunSaga, RunWork, run_outputs,
+    },
     service::WorkflowService,
 };
 
@@ -131,6 +133,8 @@ fn shown(view: &View, records: &[RunRecord], offset: usize, limit: usize) -> Dag
         }),
         steps: steps.collect(),
         total_steps: nodes,
+        tasks: goals(state),
+        decisions: work.map(|work| decisions(state, work, limit)).unwrap_or_default(),
         next_step: match (row.status, row.waiting.is_empty()) {
             ("failed" | "rejected", _) => {
                 Some("dag_logs shows what a step wrote; dag_control retries from what failed")
@@ -143,6 +147,35 @@ fn shown(view: &View, records: &[RunRecord], offset: usize, limit: usize) -> Dag
         },
         row,
     }
+}
+
+fn goals(state: &RunFold) -> Vec<DagGoalShown> {
+    let Some(log) = &state.decisions else { return Vec::new() };
+    let shown = |name: &String| {
+        let settled = log.goals.get(name);
+        let status = settled.map_or(GoalStatus::Open, |settled| settled.status);
+        let reason = settled.map(|settled| settled.reason.clone());
+        DagGoalShown { name: name.clone(), status, reason }
+    };
+    state.begun.dag.tasks.iter().flatten().map(|task| shown(&task.name)).collect()
+}
+
+/// The last decisions of an agent, each as a line.
+fn decisions(state: &RunFold, work: &RunWork, limit: usize) -> Vec<String> {
+    let name = |at: &NodeIndex| work.progress.plan().node(*at).map_or("", |node| &*node.name);
+    let line = |choice: &DecisionChoice| match choice {
+        DecisionChoice::Step { node } => format!("step {}", name(node)),
+        DecisionChoice::AskUser { question, .. } => format!("ask_user {question:.200}"),
+        DecisionChoice::TaskStatus { task, status, reason } => {
+            format!("task_status {task} {}: {reason:.200}", status.word())
+        }
+        DecisionChoice::Rejected { why } => format!("rejected: {why:.200}"),
+        DecisionChoice::Stalled => "stalled".to_owned(),
+    };
+    let all = state.decisions.iter().flat_map(|log| log.all.iter());
+    let mut lines: Vec<_> = all.rev().take(limit).map(|it| line(&it.choice)).collect();
+    lines.reverse();
+    lines
 }
 
 fn error(view: &View) -> Option<String> {

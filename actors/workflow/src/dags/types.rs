@@ -9,6 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::run::GoalStatus;
+
 /// Longest wait.
 const MAX_WAIT_SECS: u64 = 3_600;
 
@@ -180,9 +182,27 @@ pub(super) struct DagRunShown {
     pub(super) steps: Vec<DagStepShown>,
     /// Number of steps in all.
     pub(super) total_steps: usize,
+    /// Tasks of its agent, of a DAG of type `agent`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tasks: Vec<DagGoalShown>,
+    /// Decisions of its agent, the last ones: `step`, `ask_user`, `task_status`, `rejected` or `stalled`, with why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) decisions: Vec<String>,
     /// Advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_step: Option<&'static str>,
+}
+
+/// A task of an agent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagGoalShown {
+    /// Name.
+    pub(super) name: String,
+    /// `open`, `completed`, `skipped` or `failed`.
+    pub(super) status: GoalStatus,
+    /// Reason, as the agent has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
 }
 
 /// A step of a run.

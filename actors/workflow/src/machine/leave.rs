@@ -17,7 +17,9 @@ impl RunSaga {
     /// Goes on from a state that has ended: to the next one, or to the end of the run.
     pub(crate) async fn leave_state(&self, node: NodeIndex) -> Result<(), LogError> {
         let run = self.handle.state();
-        let RunText::Workflow(text) = &run.begun.text else { return Ok(()) };
+        let RunText::Workflow(text) = &run.begun.text else {
+            return self.leave_step(&run, node).await;
+        };
         let tries = run.work().and_then(|work| work.progress.node(node)).map(|it| it.tries);
         let key = NodeKey { node, tries: tries.unwrap_or_default() };
         let Some(at) = StateVisit::of(&run, text, key) else { return Ok(()) };

@@ -34,7 +34,7 @@ struct ChatQuestion {
 }
 
 /// Name that the daemon has for a model, and its settings.
-type NamedModel = (String, Map<String, Value>);
+pub(super) type NamedModel = (String, Map<String, Value>);
 
 impl RunSaga {
     /// Asks the models of a step until one answers; `None` where it was cut short.
@@ -50,28 +50,37 @@ impl RunSaga {
             return Err(ToolError::internal("settings that are no object"));
         };
         let ChatQuestion { system, messages, models } = ChatQuestion::of(&with)?;
+        let fill = |request: &mut ModelRequest| {
+            (request.system, request.messages) = (system.clone(), messages.clone());
+            request.tool_choice = ModelToolChoice::Never;
+        };
+        let answer = self.first_answer(of, models, &fill).await?;
+        answer.map(whole).transpose()
+    }
+
+    /// Asks models in their order until one answers; `None` where it was cut short.
+    ///
+    /// # Errors
+    /// The last model's error; `step_failed` for a setting that is no number.
+    pub(super) async fn first_answer(
+        &self,
+        of: &NodeTry<'_>,
+        models: Vec<NamedModel>,
+        fill: &(dyn Fn(&mut ModelRequest) + Sync),
+    ) -> Result<Option<ModelAnswer>, ToolError> {
         let port = self.shared.daemon.ports.need::<dyn Models>()?;
         let cancel = self.cancel_of(of.state, of.key);
         let secs = of.node.step.timeout_sec.filter(|secs| *secs > 0);
         let deadline = Instant::now() + secs.map_or(ANSWERING, Duration::from_secs);
         let mut last = None;
         for (model, own) in models {
-            let request = ModelRequest {
-                session: Self::session(of.state)?,
-                model,
-                system: system.clone(),
-                messages: messages.clone(),
-                tools: Vec::new(),
-                tool_choice: ModelToolChoice::Never,
-                schema: None,
-                temperature: number(&own, "temperature")?,
-                max_output_tokens: number(&own, "max_tokens")?,
-                stop: Vec::new(),
-                deadline,
-            };
+            let mut request = ModelRequest::question(Self::session(of.state)?, model, "", deadline);
+            request.temperature = number(&own, "temperature")?;
+            request.max_output_tokens = number(&own, "max_tokens")?;
+            fill(&mut request);
             match cancel.run_until_cancelled(port.generate(request)).await {
                 None => return Ok(None),
-                Some(Ok(answer)) => return whole(answer).map(Some),
+                Some(Ok(answer)) => return Ok(Some(answer)),
                 Some(Err(error)) => last = Some(error),
             }
         }
@@ -116,7 +125,7 @@ fn no_messages(error: serde_json::Error) -> ToolError {
 }
 
 /// Models by the names that the daemon has for them, each with its settings.
-fn models(with: &Map<String, Value>) -> Result<Vec<NamedModel>, ToolError> {
+pub(super) fn models(with: &Map<String, Value>) -> Result<Vec<NamedModel>, ToolError> {
     let provider = setting(with, "provider");
     let named = |provider: Option<String>, model: Option<String>| match (provider, model) {
         (Some(provider), Some(model)) => format!("{provider}/{model}"),

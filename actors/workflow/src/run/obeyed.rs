@@ -3,10 +3,11 @@
 use hivekeep_manifest::{
     common::JsonObject,
     dag::{
-        DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream, action::instead_of,
+        DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream, DagType,
+        action::instead_of,
     },
 };
-use hivekeep_plan::lower::StepWork;
+use hivekeep_plan::lower::{DECIDE, StepWork};
 use serde_json::{Map, Value};
 
 use crate::secrets::secret_not_here;
@@ -14,6 +15,13 @@ use crate::secrets::secret_not_here;
 /// Settings of a question to a model that are obeyed. `stream` changes nothing of what a step leaves.
 const CHAT_KEYS: [&str; 8] =
     ["prompt", "messages", "model", "provider", "system", "temperature", "max_tokens", "stream"];
+/// Settings of a DAG's model that are of its agent, and of no question of a step.
+const AGENT_KEYS: [&str; 4] = [
+    "max_tool_iterations",
+    "max_context_tokens",
+    "observation_max_bytes",
+    "observation_keep_recent",
+];
 /// First parts of actions that a file may have and no run does, with what to do instead.
 const NOT_RUN: [(&str, &str); 2] = [
     ("archive", "call `tar` or `unzip` by `run`"),
@@ -42,6 +50,7 @@ pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
         ("artifacts", dag.artifacts.is_some()),
         ("step_types", dag.step_types.is_some()),
         ("worker_selector", dag.worker_selector.as_ref().is_some_and(|it| it != "local")),
+        ("retry_policy", dag.retry_policy.is_some() && has_agent(dag)),
     ];
     let of_root = root.into_iter().find(|(_, there)| *there);
     if let Some((field, _)) = of_root {
@@ -51,9 +60,15 @@ pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
         return Some(secret);
     }
     steps(dag).into_iter().find_map(|step| {
-        let field = of_step(step)?;
+        let of_agent = [("approval", step.approval.is_some()), ("fork", step.fork == Some(true))];
+        let of_agent = of_agent.into_iter().find(|(_, there)| *there && has_agent(dag));
+        let field = of_step(step).or(of_agent.map(|(field, _)| field))?;
         Some(format!("`{field}` of the step `{}`", step.name().unwrap_or("without a name")))
     })
+}
+
+fn has_agent(dag: &DagManifest) -> bool {
+    dag.order() == DagType::Agent
 }
 
 /// The first step whose action, or old type, is not here, with what to do instead.
@@ -93,7 +108,7 @@ pub(super) fn setting_not_obeyed(work: &StepWork, dag: &DagManifest) -> Option<S
     if work.step.output_schema.is_some() && WITHOUT_OUTPUT.contains(&work.action.as_str()) {
         return Some(format!("`output_schema` of `{}`", work.action));
     }
-    let is_chat = work.action == "chat.completion";
+    let is_chat = ["chat.completion", DECIDE].contains(&work.action.as_str());
     if !is_chat && work.action != "harness.run" {
         return None;
     }
@@ -118,7 +133,8 @@ fn chat_not_obeyed(work: &StepWork, dag: &DagManifest) -> Option<String> {
     unknown.chain(of_models).next().map(|key| {
         let known = INSTEAD.iter().find(|(name, _)| name == key);
         let instead = known.map_or("remove it", |(_, instead)| *instead);
-        format!("`{key:.80}` of `chat.completion` ({instead})")
+        let whose = if work.action == DECIDE { "llm" } else { "chat.completion" };
+        format!("`{key:.80}` of `{whose}` ({instead})")
     })
 }
 
@@ -129,6 +145,9 @@ pub(super) fn chat_settings(with: JsonObject, dag: &DagManifest) -> JsonObject {
         Some(Value::Object(all)) => all,
         _ => JsonObject::new(),
     };
+    if has_agent(dag) {
+        all.retain(|key, _| !AGENT_KEYS.contains(&key.as_str()));
+    }
     all.extend(with);
     all.retain(|_, value| !value.is_null());
     all

@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use super::{
     answers::{NodeWait, PersonAnswer},
+    decisions::AgentDecision,
     delivery_record::DeliveryRecord,
 };
 use crate::machine::{MachineRecord, RunWorkflow};
@@ -247,6 +248,9 @@ pub(crate) struct NodeLeft {
     /// State of a workflow, of a run of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<Box<MachineRecord>>,
+    /// Decision of an agent, of its step; in the log and with the run's decisions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decision: Option<Box<AgentDecision>>,
 }
 
 impl NodeLeft {

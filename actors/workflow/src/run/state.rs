@@ -7,6 +7,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ErrorCode, Layer, RunId, SessionId, ToolError, User, WorkspaceId};
+use hivekeep_manifest::dag::DagType;
 use hivekeep_plan::{
     lower::StepWork,
     plan::{NodeIndex, NodeOrder, NodeRole},
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 use super::{
     answers::{GivenAnswer, PersonAnswer, PushBack},
+    decisions::DecisionLog,
     delivery_record::DeliveryRecord,
     events,
     records::{
@@ -70,6 +72,8 @@ pub(crate) struct RunFold {
     pub(crate) retries: BTreeMap<NodeIndex, Arc<Vec<RunChild>>>,
     /// State machine, of a run of a workflow.
     pub(crate) machine: Option<Arc<MachineState>>,
+    /// Decisions of its agent, of a run of a DAG that has one.
+    pub(crate) decisions: Option<Arc<DecisionLog>>,
     /// Workspaces of containers that were used in the attempt, by the names of their steps; of a machine's, of those of
     /// its state.
     pub(crate) contained: BTreeMap<String, WorkspaceId>,
@@ -196,7 +200,14 @@ impl RunFold {
             | ProgressRecord::Waits { key, .. }
             | ProgressRecord::Delayed { key, .. } => {
                 if let Some(mut left) = left.filter(|left| left.machine.is_none()) {
-                    left.logs = None;
+                    match &mut self.decisions {
+                        None => left.logs = None,
+                        // The agent is told the beginnings of the streams.
+                        Some(all) => {
+                            let decision = left.decision.take();
+                            decision.into_iter().for_each(|it| Arc::make_mut(all).take(*it));
+                        }
+                    }
                     Arc::make_mut(&mut self.left).insert(key.node, Arc::from(left));
                 }
             }
@@ -251,6 +262,7 @@ impl RunFold {
         (self.push_backs, self.pushed_back) = Default::default();
         self.delivered.clear();
         self.contained.clear();
+        self.decisions.iter_mut().for_each(|all| Arc::make_mut(all).retried(from));
         let RunStage::Works(work) = &self.stage else { return };
         let stands = |at: &NodeIndex| {
             let phase = work.progress.node(*at).map(|node| &node.phase);
@@ -298,8 +310,10 @@ impl Sourced for RunFold {
                 Err(_) => return Err(RunRecord::Begun(begun)),
             },
         };
+        let is_agent = begun.dag.order() == DagType::Agent;
         Ok(Self {
             machine,
+            decisions: is_agent.then(Arc::default),
             last_at: begun.at,
             begun: Arc::from(begun),
             session: None,
@@ -494,12 +508,15 @@ impl RunState for RunFold {
         if let Some(machine) = &mut self.machine {
             Arc::make_mut(machine).rest();
         }
+        self.decisions.iter_mut().for_each(|all| Arc::make_mut(all).rest());
     }
 }
 
-/// Nodes that a node follows, directly or not.
+/// Nodes that a node follows, directly or not; of a machine all that have ended.
 pub(super) fn before(work: &RunWork, node: NodeIndex) -> Vec<NodeIndex> {
-    let NodeOrder::Graph { follows } = &work.progress.plan().order else { return Vec::new() };
+    let NodeOrder::Graph { follows } = &work.progress.plan().order else {
+        return ended(work).into_iter().collect();
+    };
     let mut seen = vec![false; follows.len()];
     let mut open: Vec<NodeIndex> = follows.get(node.at()).cloned().unwrap_or_default();
     while let Some(at) = open.pop() {

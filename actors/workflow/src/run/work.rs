@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ToolError, fault_point};
 use hivekeep_manifest::dag::{ContinueOn, DagOutput, DagStream, Repeat, RepeatMode};
 use hivekeep_plan::{
-    lower::StepLines,
+    lower::{DECIDE, StepLines},
     progress::{ChildPhase, NodeKey, NodeOutcome, NodePhase, ProgressRecord},
     resolve::{TextField, resolve_value},
 };
@@ -17,6 +17,7 @@ use super::{
     command::{CommandRequest, LONGEST_SECS, RanTask},
     conditions::{ConditionPlace, matches},
     container::StepContainer,
+    decide::add_given,
     expand,
     failure::failed,
     node_try::{NodeEnd, NodeTry, stream_file, try_name},
@@ -198,11 +199,17 @@ impl RunSaga {
             ("run" | "exec" | "container.run" | "docker.run", _) => {
                 return self.run_command(of).await.map(AttemptEnd::from);
             }
+            (DECIDE, _) => return self.decide(of).await.map(AttemptEnd::from),
             ("noop", _) => return Ok(NodeEnd::of(NodeOutcome::Succeeded).into()),
             (TASK, _) => return Ok(AttemptEnd::Waits(Box::new(self.task(of)?))),
             (action @ ("dag.run" | "dag.enqueue"), _) => {
                 let how = (of.node.step.parallel.as_ref(), action == "dag.enqueue");
-                expand::called(state, work, &of.scopes, &of.node.with, how)?
+                let mut called = expand::called(state, work, &of.scopes, &of.node.with, how)?;
+                state
+                    .decided_for(key.node)
+                    .into_iter()
+                    .for_each(|given| add_given(&mut called, given));
+                called
             }
             ("foreach", Some(foreach)) => expand::looped(work, &of.scopes, foreach)?,
             ("wait.duration" | "wait.until", _) if self.cancel_of(state, key).is_cancelled() => {

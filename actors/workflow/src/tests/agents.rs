@@ -15,8 +15,8 @@ use hivekeep_plan::{
 };
 use hivekeep_ports::{
     ConfiguredModel, EmbedRequest, Embeddings, ExecutionOrder, ExecutionResult, Executions,
-    ModelAnswer, ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream, ModelUsage,
-    ModelUse, Models, OrderedAgent, OrderedProgram,
+    ModelAnswer, ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream, ModelToolCall,
+    ModelUsage, ModelUse, Models, OrderedAgent, OrderedProgram,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -38,6 +38,8 @@ struct AgentsWorld {
     /// True for the prompts that wait.
     released: watch::Sender<bool>,
     questions: Mutex<Vec<ModelRequest>>,
+    /// Tools that a model calls, by the number of its answers before; without any more it calls none.
+    calls: Mutex<Vec<(String, Value)>>,
 }
 
 impl FakeAgents {
@@ -54,7 +56,13 @@ impl FakeAgents {
         lock(&self.0.orders).values().map(|order| order.input["prompt"].clone()).collect()
     }
 
-    fn questions(&self) -> Vec<ModelRequest> {
+    /// Has models that are offered tools call these, one behind the other.
+    pub(super) fn call(&self, calls: &[(&str, Value)]) {
+        *lock(&self.0.calls) =
+            calls.iter().map(|(n, args)| ((*n).to_owned(), args.clone())).collect();
+    }
+
+    pub(super) fn questions(&self) -> Vec<ModelRequest> {
         lock(&self.0.questions).clone()
     }
 }
@@ -132,7 +140,16 @@ impl Models for FakeAgents {
         }
         let (_, deltas) = mpsc::channel(1);
         let (end, answer) = oneshot::channel();
-        let Some(ModelMessage::User(text)) = request.messages.last() else { panic!("a question") };
+        let before = |it: &&ModelMessage| matches!(it, ModelMessage::Assistant { .. });
+        let before = request.messages.iter().filter(before).count();
+        let called = lock(&self.0.calls).get(before).cloned().filter(|_| !request.tools.is_empty());
+        let call = called.filter(|(name, _)| !name.is_empty()).map(|(name, arguments)| {
+            ModelToolCall { id: format!("c{before}"), name, arguments, signature: None }
+        });
+        let text = match request.messages.last() {
+            Some(ModelMessage::User(text)) => text.clone(),
+            _ => String::new(),
+        };
         let stop = if text == "cut" { ModelStop::MaxTokens } else { ModelStop::End };
         let _the_asker_may_have_gone = end.send(Ok(ModelAnswer {
             source: ModelSource {
@@ -141,7 +158,7 @@ impl Models for FakeAgents {
                 model: request.model.clone(),
             },
             text: format!("{{\"said\": \"{text}\"}}"),
-            calls: Vec::new(),
+            calls: call.into_iter().collect(),
             structured: None,
             stop,
             usage: ModelUsage::default(),
@@ -322,7 +339,7 @@ steps:
 
 impl Stage {
     /// Message of a run that cannot begin.
-    async fn refusal(&self, text: &str) -> String {
+    pub(super) async fn refusal(&self, text: &str) -> String {
         let run = self.ran(text, Value::Null).await;
         let events = self.runs().events(ALL, run.begun.id, 0, 100).await.expect("read").events;
         let refused = events.into_iter().find(|it| it.event.event_type == "run_refused");

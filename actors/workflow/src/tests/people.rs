@@ -38,7 +38,7 @@ impl FakePeople {
         changed
     }
 
-    fn all(&self) -> Vec<(ApprovalId, UserQuestion)> {
+    pub(super) fn all(&self) -> Vec<(ApprovalId, UserQuestion)> {
         let all = lock(&self.0.0);
         all.iter().map(|(id, (asked, _))| (*id, asked.question.clone())).collect()
     }
@@ -72,7 +72,7 @@ impl FakePeople {
         }
     }
 
-    async fn reply(&self, values: Value) -> UserQuestion {
+    pub(super) async fn reply(&self, values: Value) -> UserQuestion {
         let (id, question) = self.asked().await;
         let values = values.as_object().cloned().unwrap_or_default();
         let reply = UserReply { values, ..UserReply::default() };
