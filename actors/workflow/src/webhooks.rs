@@ -1,16 +1,21 @@
 //! Webhooks: requests of strangers that begin runs of watched DAGs. The key of a request is kept in the first record of
 //! the run that it began, so that both are durable or neither.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use async_trait::async_trait;
-use hivekeep_kernel::{CredentialId, Layer, RunId, ToolError, codes as kernel_codes, fault_point};
+use hivekeep_kernel::{
+    CredentialId, Layer, RunId, ToolError, codes as kernel_codes, fault_point, lock,
+};
 use hivekeep_manifest::dag::DagManifest;
 use hivekeep_plan::resolve::BROUGHT;
 use hivekeep_ports::{WebhookRefusal, WebhookRequest, WebhookTarget, Webhooks};
 use hivekeep_runtime::runs::to_its_end;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 
 use crate::{
     DagRuns, RunTrigger, codes,
@@ -24,12 +29,17 @@ const MOST_KEYS: usize = 16_384;
 /// Header fields that no run gets, whatever its DAG asks for.
 const WITHHELD: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
+/// Webhook and a key of its requests.
+type HookKey = (CredentialId, String);
+/// Run that a key began; requests with the key wait while it is being begun.
+type KeyedRun = Arc<OnceCell<RunId>>;
+
 /// Runs by the webhook and the key that began them; none before the first look at the runs.
 #[derive(Default)]
-pub(crate) struct WebhookKeys(Mutex<Option<HashMap<(CredentialId, String), RunId>>>);
+pub(crate) struct WebhookKeys(Mutex<Option<HashMap<HookKey, KeyedRun>>>);
 
 impl WebhookKeys {
-    /// Begins a run by a request, one at a time for all keys.
+    /// Begins a run by a request, with a key one at a time.
     pub(crate) async fn begin(
         &self,
         folders: &DagFolders,
@@ -55,31 +65,49 @@ impl WebhookKeys {
             let begun = folders.begin((&file, &dag.name, dag.owner), id, trigger, given).await;
             return begun.map(|()| id).map_err(refused);
         };
-        let mut known = self.0.lock().await;
+        let run = self.run_of((hook, key), runs);
+        let begin = async || {
+            let begun = folders.begin((&file, &dag.name, dag.owner), id, trigger, given).await;
+            begun.map(|()| id).map_err(refused)
+        };
+        let found = *run.get_or_try_init(begin).await?;
+        if found == id {
+            return Ok(id);
+        }
+        let told = runs.told(DAEMON, &found.to_string()).await.map_err(WebhookRefusal::Failed)?;
+        match told.0.state.begun.given[BROUGHT[0]] == payload {
+            true => Ok(found),
+            false => Err(WebhookRefusal::KeyReused),
+        }
+    }
+
+    /// Run of a key, or the place of one that is to be begun.
+    fn run_of(&self, key: HookKey, runs: &DagRuns) -> KeyedRun {
+        let is_gone = |run: &KeyedRun| {
+            run.get().is_some_and(|id| runs.0.get(DAEMON, &id.to_string()).is_err())
+        };
+        let mut known = lock(&self.0);
         let known = known.get_or_insert_with(|| keys(runs));
-        let of = (hook, key);
-        if let Some(id) = known.get(&of).copied()
-            && runs.0.get(DAEMON, &id.to_string()).is_ok()
-        {
-            let told = runs.told(DAEMON, &id.to_string()).await.map_err(WebhookRefusal::Failed)?;
-            return match told.0.state.begun.given[BROUGHT[0]] == payload {
-                true => Ok(id),
-                false => Err(WebhookRefusal::KeyReused),
-            };
-        }
         if known.len() >= MOST_KEYS {
-            known.retain(|_, id| runs.0.get(DAEMON, &id.to_string()).is_ok());
+            // A key that nobody waits for and that has no run was refused.
+            known.retain(|_, run| {
+                !is_gone(run) && (run.initialized() || Arc::strong_count(run) > 1)
+            });
         }
-        folders.begin((&file, &dag.name, dag.owner), id, trigger, given).await.map_err(refused)?;
-        known.insert(of, id);
-        Ok(id)
+        let run = known.entry(key).or_default();
+        if is_gone(run) {
+            *run = KeyedRun::default();
+        }
+        run.clone()
     }
 }
 
-fn keys(runs: &DagRuns) -> HashMap<(CredentialId, String), RunId> {
+fn keys(runs: &DagRuns) -> HashMap<HookKey, KeyedRun> {
     let (all, _) = runs.0.list(DAEMON, None, usize::MAX);
     let key = |id: RunId, trigger: &RunTrigger| match trigger {
-        RunTrigger::Webhook { hook, key } => Some(((*hook, key.clone()?), id)),
+        RunTrigger::Webhook { hook, key } => {
+            Some(((*hook, key.clone()?), Arc::new(OnceCell::new_with(Some(id)))))
+        }
         _ => None,
     };
     all.into_iter().filter_map(|(id, view)| key(id, &view.state.begun.trigger)).collect()
