@@ -6,13 +6,12 @@ use hivekeep_kernel::{CallCx, Layer, RunId, ToolError, codes::NOT_FOUND};
 use hivekeep_manifest::MAX_TEXT_BYTES;
 use hivekeep_ports::PlaceFiles;
 use hivekeep_runtime::OnBehalfOf;
-use serde::Deserialize;
-use serde_json::json;
 
 use super::Answer;
 use crate::{
     RunPlace, codes,
     dag_file::{base_of, name_of, path_of},
+    place_text::place_text,
     service::WorkflowService,
 };
 
@@ -86,26 +85,17 @@ impl WorkflowService {
         place: &RunPlace,
         path: &str,
     ) -> Answer<String> {
-        #[derive(Deserialize)]
-        struct Content {
-            content: String,
-            #[serde(default)]
-            next_offset: Option<u64>,
-        }
         let (RunPlace::Folder(place) | RunPlace::Workspace(place)) = place else {
             return Err(ToolError::internal("a file of no place"));
         };
         let mut caller = OnBehalfOf::call(cx);
         caller.deadline -= MARGIN.min(cx.remaining() / 4);
-        let args = json!({ "place": place, "path": path, "limit": MAX_TEXT_BYTES });
-        let read = self.tools.call_idempotent(RunId::new(), &caller, "fs.read", args).await;
-        match read? {
-            Content { next_offset: Some(_), .. } => {
-                let message = format!("`{path:.80}` is larger than {MAX_TEXT_BYTES} bytes");
-                Err(ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
-                    .next("have its steps call other DAGs"))
-            }
-            Content { content, .. } => Ok(content),
-        }
+        let file = (place.as_str(), path);
+        let read = place_text(&self.tools, RunId::new(), &caller, file, MAX_TEXT_BYTES).await?;
+        read.ok_or_else(|| {
+            let message = format!("`{path:.80}` is larger than {MAX_TEXT_BYTES} bytes");
+            ToolError::new(Layer::Actor, codes::DAG_INVALID, message)
+                .next("have its steps call other DAGs")
+        })
     }
 }

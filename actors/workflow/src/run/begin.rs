@@ -14,8 +14,7 @@ use hivekeep_plan::{
 };
 use hivekeep_ports::MOUNTED_PLACE;
 use hivekeep_runtime::{OnBehalfOf, log::LogError, runs::RunQueue};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     RunFold, RunRecord, RunSaga, RunTrigger,
@@ -29,7 +28,7 @@ use super::{
     scope::{context, work_folder},
     script::{StepCommand, StepFolders, StepShell, script},
 };
-use crate::codes;
+use crate::{codes, place_text::place_text};
 
 /// Time limit of reading a dotenv file.
 const READING: Duration = Duration::from_secs(60);
@@ -228,25 +227,18 @@ impl RunSaga {
         state: &RunFold,
         paths: Vec<String>,
     ) -> Result<Vec<(String, String)>, ToolError> {
-        #[derive(Deserialize)]
-        struct Content {
-            content: String,
-            #[serde(default)]
-            next_offset: Option<u64>,
-        }
         let (RunPlace::Folder(place) | RunPlace::Workspace(place)) = &state.begun.place else {
             return Ok(Vec::new());
         };
         let caller = OnBehalfOf::own(Self::place_session(state)?, READING);
         let mut files = Vec::new();
         for path in paths {
-            let args = json!({ "place": place, "path": path, "limit": READ_BYTES });
-            let read = self.shared.tools.call_idempotent(state.begun.id, &caller, "fs.read", args);
-            match read.await {
-                Ok(Content { next_offset: Some(_), .. }) => {
+            let (tools, file) = (&self.shared.tools, (place.as_str(), path.as_str()));
+            match place_text(tools, state.begun.id, &caller, file, READ_BYTES).await {
+                Ok(None) => {
                     return Err(invalid(format!("`{path:.80}` is larger than {READ_BYTES} bytes")));
                 }
-                Ok(Content { content, .. }) => files.push((path, content)),
+                Ok(Some(content)) => files.push((path, content)),
                 Err(error) if error.is(hivekeep_kernel::codes::NOT_FOUND) => {}
                 Err(error) => return Err(error),
             }

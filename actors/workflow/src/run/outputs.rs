@@ -32,7 +32,7 @@ use crate::codes;
 /// Most bytes of an output where the DAG names no bound.
 const OUTPUT_BYTES: usize = 1024 * 1024;
 /// Largest file of outputs.
-pub(super) const READ_BYTES: u64 = 4 * 1024 * 1024;
+pub(super) const READ_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of a text that are kept as a log, as many as of a command's stream.
 const LOG_BYTES: usize = 16 * 1024;
 /// Time limit of reading a file.

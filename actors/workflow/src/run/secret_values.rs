@@ -6,14 +6,15 @@ use hivekeep_kernel::{ToolError, codes::NOT_FOUND};
 use hivekeep_plan::resolve::NamedTexts;
 use hivekeep_ports::TaskCapture;
 use hivekeep_runtime::OnBehalfOf;
-use serde::Deserialize;
-use serde_json::json;
 
 use super::{NodeLeft, RunFold, RunPlace, RunSaga, RunShared};
-use crate::secrets::{RunSecrets, SecretKey, SecretMasks, SecretSource, unreadable};
+use crate::{
+    place_text::place_text,
+    secrets::{RunSecrets, SecretKey, SecretMasks, SecretSource, unreadable},
+};
 
 /// Largest file of a place that is a secret.
-const FILE_BYTES: u64 = 64 * 1024;
+const FILE_BYTES: usize = 64 * 1024;
 /// Time limit of reading one.
 const READING: Duration = Duration::from_secs(60);
 
@@ -78,24 +79,18 @@ impl RunShared {
 
     /// Text of a file of the run's place.
     async fn secret_file(&self, state: &RunFold, path: &str) -> Result<String, ToolError> {
-        #[derive(Deserialize)]
-        struct Content {
-            content: String,
-            #[serde(default)]
-            next_offset: Option<u64>,
-        }
         let (RunPlace::Folder(place) | RunPlace::Workspace(place)) = &state.begun.place else {
             return Err(unreadable(format!("`{path:.80}`: the run's workspace is new, and empty")));
         };
         let caller = OnBehalfOf::own(RunSaga::place_session(state)?, READING);
-        let args = json!({ "place": place, "path": path, "limit": FILE_BYTES });
-        let read = self.tools.call_idempotent(state.begun.id, &caller, "fs.read", args).await;
-        let Content { content, next_offset } = read.map_err(|error| match error.is(NOT_FOUND) {
+        let file = (place.as_str(), path);
+        let read = place_text(&self.tools, state.begun.id, &caller, file, FILE_BYTES).await;
+        let content = read.map_err(|error| match error.is(NOT_FOUND) {
             true => unreadable(format!("there is no file `{path:.80}` in the run's place")),
             false => error,
         })?;
-        let text = content.trim_end_matches(['\r', '\n']);
-        match next_offset.is_some() || text.is_empty() || text.contains('\0') {
+        let text = content.as_deref().unwrap_or_default().trim_end_matches(['\r', '\n']);
+        match text.is_empty() || text.contains('\0') {
             true => Err(unreadable(format!("`{path:.80}` has no text of 1 to {FILE_BYTES} bytes"))),
             false => Ok(text.to_owned()),
         }
