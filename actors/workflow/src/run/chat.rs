@@ -161,7 +161,11 @@ fn number<N: std::str::FromStr>(
     parsed.map(Some).ok_or_else(|| failed(format!("`{key}` is not a number: {text:.80}")))
 }
 
-fn whole(answer: ModelAnswer) -> Result<String, ToolError> {
+/// Text of an answer that came to its end.
+///
+/// # Errors
+/// `step_failed` for one that was cut short or withheld.
+pub(super) fn whole(answer: ModelAnswer) -> Result<String, ToolError> {
     match answer.stop {
         ModelStop::MaxTokens => {
             Err(failed(format!("the answer of {} was cut short", answer.source))

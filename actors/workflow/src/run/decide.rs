@@ -2,46 +2,37 @@
 
 use chrono::Utc;
 use hivekeep_kernel::ToolError;
-use hivekeep_manifest::dag::{DagModel, DagTask};
+use hivekeep_manifest::dag::DagModel;
 use hivekeep_plan::{
-    lower::{AGENT_STEP, ASK_STEP, StepWork, most_decisions},
-    plan::{NodeIndex, NodeOrder, NodeRole, PlanNode},
+    lower::{AGENT_STEP, most_decisions},
+    plan::NodeIndex,
     progress::{MachineMove, NodeOutcome, NodePhase, ProgressRecord},
     resolve::{TextField, resolve_value},
 };
-use hivekeep_ports::{ModelMessage, ModelRequest, ModelTool, ModelToolChoice};
+use hivekeep_ports::{ModelMessage, ModelRequest, ModelToolChoice};
 use hivekeep_runtime::log::LogError;
 use serde_json::{Map, Value, json};
 
 use super::{
     RunFold, RunSaga,
-    chat::models,
+    agent_tools::{chosen, cut, goals, own_tools, tools},
+    chat::{models, whole},
     decisions::{AgentDecision, DecidedCall, DecisionChoice, DecisionLog, GoalStatus},
     failure::failed,
     node_try::{NodeEnd, NodeTry},
     obeyed::chat_settings,
-    records::{RunChild, RunTrigger},
+    records::RunChild,
     scope::too_long,
 };
 
-/// Tool that says what has become of a task.
-const SET_STATUS: &str = "set_task_status";
 /// Longest result that an agent is shown, in bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
-/// Longest name of a tool.
-const NAME_CHARS: usize = 64;
 /// Tokens of a request from which older results are shortened, and results that stay whole, where the DAG says nothing.
 const CONTEXT_TOKENS: u64 = 200_000;
 const KEPT_WHOLE: u64 = 20;
 const INSTRUCTIONS: &str = "You work on the tasks below by tools, one call at a time. Each tool does a step; its result \
     comes next. Call `set_task_status` as soon as a task's description holds (`completed`), is not needed (`skipped`) or \
     cannot be reached (`failed`). A failed step may be tried again. You are done when no task is open.";
-
-/// Tool of a step.
-struct StepTool {
-    node: NodeIndex,
-    tool: ModelTool,
-}
 
 impl RunSaga {
     /// Has the agent decide, or says why it may not any more.
@@ -71,7 +62,13 @@ impl RunSaga {
         };
         let answer = self.first_answer(of, models(&settings)?, &fill);
         let Some(answer) = answer.await? else { return Ok(NodeEnd::of(NodeOutcome::Aborted)) };
-        let call = answer.calls.into_iter().next();
+        let (source, input_tokens) = (answer.source.to_string(), answer.usage.input_tokens);
+        let call = answer.calls.first().cloned();
+        let text = match call {
+            Some(_) => answer.text,
+            // An answer that was cut short, or withheld, is no silence.
+            None => whole(answer)?,
+        };
         let choice = call.as_ref().map_or(DecisionChoice::Stalled, |call| {
             let why = |why| DecisionChoice::Rejected { why };
             let said: Vec<_> = answers(log, observed.as_deref()).collect();
@@ -83,11 +80,11 @@ impl RunSaga {
         }
         ended.left.decision = Some(Box::new(AgentDecision {
             observed,
-            text: answer.text,
+            text,
             call: call.map(DecidedCall::from),
             choice,
-            model: answer.source.to_string(),
-            input_tokens: answer.usage.input_tokens,
+            model: source,
+            input_tokens,
         }));
         Ok(ended)
     }
@@ -130,10 +127,6 @@ pub(super) fn add_given(children: &mut [RunChild], given: &Map<String, Value>) {
             open.entry(name).or_insert_with(|| value.clone());
         }
     }
-}
-
-fn goals(run: &RunFold) -> &[DagTask] {
-    run.begun.dag.tasks.as_deref().unwrap_or_default()
 }
 
 /// Names of the tasks that nothing is said of.
@@ -217,15 +210,6 @@ fn observed(of: &NodeTry<'_>, log: &DecisionLog, model: &DagModel) -> Option<Str
     Some(cut(Value::Object(told).to_string(), most.min(SHOWN_BYTES)))
 }
 
-fn cut(mut text: String, most: usize) -> String {
-    const MARK: &str = " [cut]";
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most.saturating_sub(MARK.len())));
-        text.push_str(if most > MARK.len() { MARK } else { "" });
-    }
-    text
-}
-
 /// Tasks with their status, rules, and answers of people.
 fn system(
     of: &NodeTry<'_>,
@@ -299,159 +283,4 @@ fn shortened(seen: Option<&str>) -> String {
     let told: Option<Value> = seen.and_then(|seen| serde_json::from_str(seen).ok());
     let status = told.and_then(|told| told.get("status").map(Value::to_string));
     format!("It ended: {}. The rest is left out.", status.as_deref().unwrap_or("long ago"))
-}
-
-/// Tools of the steps, each under a name of its own.
-fn tools(of: &NodeTry<'_>) -> Vec<StepTool> {
-    let mut taken = vec![SET_STATUS.to_owned(), ASK_STEP.to_owned()];
-    let steps = of.work.progress.plan().indexed();
-    let steps = steps.filter(|(_, node)| {
-        node.role == NodeRole::Step && ![AGENT_STEP, ASK_STEP].contains(&node.name.as_str())
-    });
-    let mut tools = Vec::new();
-    for (at, node) in steps {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-        let own = node.id.as_ref().unwrap_or(&node.name);
-        let base: String = own.chars().map(plain).take(NAME_CHARS).collect();
-        let mut name = base.clone();
-        for number in 2.. {
-            if !taken.contains(&name) {
-                break;
-            }
-            let number = format!("_{number}");
-            name = base.chars().take(NAME_CHARS - number.len()).chain(number.chars()).collect();
-        }
-        taken.push(name.clone());
-        let (description, input_schema) = (described(of.state, node), schema(of.state, node));
-        tools.push(StepTool { node: at, tool: ModelTool { name, description, input_schema } });
-    }
-    tools
-}
-
-fn described(run: &RunFold, node: &PlanNode<StepWork>) -> String {
-    let text = |key: &str| node.action.with.get(key).and_then(Value::as_str);
-    let called = || run.begun.documents.get(text("dag")?)?.description.clone();
-    let own = node.action.step.description.clone().or_else(|| text("prompt").map(str::to_owned));
-    own.or_else(called).unwrap_or_else(|| format!("Does the step `{}`.", node.name))
-}
-
-/// Parameters that the author of a step left to the agent: those of a DAG that it runs, without those that it names.
-fn schema(run: &RunFold, node: &PlanNode<StepWork>) -> Value {
-    let with = &node.action.with;
-    let called = with.get("dag").and_then(Value::as_str);
-    let called = called.filter(|_| node.action.action == "dag.run");
-    let params = called.and_then(|name| run.begun.documents.get(name)?.params.as_ref());
-    let mut properties = Map::new();
-    for (name, has_value) in params.map(|params| params.names()).unwrap_or_default() {
-        let given = match with.get("params") {
-            None => false,
-            Some(Value::Object(given)) => given.contains_key(name),
-            Some(Value::String(text)) => {
-                text.split_whitespace().any(|word| word.split('=').next() == Some(name))
-            }
-            Some(_) => true,
-        };
-        if !given {
-            let needed = if has_value { "It has a default." } else { "It is needed." };
-            properties.insert(name.to_owned(), json!({ "type": "string", "description": needed }));
-        }
-    }
-    json!({ "type": "object", "properties": properties })
-}
-
-fn own_tools() -> [ModelTool; 2] {
-    let tool = |name: &str, description: &str, properties: Value| {
-        let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).collect();
-        ModelTool {
-            name: name.to_owned(),
-            description: description.to_owned(),
-            input_schema: json!({ "type": "object", "properties": properties, "required": required }),
-        }
-    };
-    let statuses =
-        [GoalStatus::Open, GoalStatus::Completed, GoalStatus::Skipped, GoalStatus::Failed];
-    [
-        tool(
-            SET_STATUS,
-            "Say what has become of a task.",
-            json!({
-                "task": { "type": "string" },
-                "status": { "type": "string", "enum": statuses.map(GoalStatus::word) },
-                "reason": { "type": "string" },
-            }),
-        ),
-        tool(
-            ASK_STEP,
-            "Ask a person what you cannot find out by other tools.",
-            json!({ "question": { "type": "string" } }),
-        ),
-    ]
-}
-
-/// Meaning of a call.
-///
-/// # Errors
-/// Why nothing is done for it, for the agent.
-fn chosen(
-    of: &NodeTry<'_>,
-    log: &DecisionLog,
-    (tools, said): (&[StepTool], &[(&str, &str)]),
-    name: &str,
-    arguments: &Value,
-) -> Result<DecisionChoice, String> {
-    let Value::Object(arguments) = arguments else {
-        return Err("Its arguments have to be a JSON object.".to_owned());
-    };
-    let text = |key: &str| arguments.get(key).and_then(Value::as_str).unwrap_or_default();
-    match name {
-        SET_STATUS => {
-            let task = text("task");
-            if !goals(of.state).iter().any(|goal| goal.name == task) {
-                return Err(format!("The task `{task:.80}` is not here."));
-            }
-            let status = serde_json::from_value(json!(text("status")));
-            let status: GoalStatus = status.map_err(|_| {
-                "`status` is `open`, `completed`, `skipped` or `failed`.".to_owned()
-            })?;
-            let before = log.goals.get(task).map_or(GoalStatus::Open, |goal| goal.status);
-            if status == before {
-                return Err(format!("`{task}` is `{}` already.", status.word()));
-            }
-            let (task, reason) = (task.to_owned(), cut(text("reason").to_owned(), 2_000));
-            Ok(DecisionChoice::TaskStatus { task, status, reason })
-        }
-        ASK_STEP => {
-            let question = cut(text("question").trim().to_owned(), 4_000);
-            let said = said.iter().find(|(asked, _)| *asked == question);
-            match (said, &of.state.begun.trigger) {
-                _ if question.is_empty() => Err("`question` is empty.".to_owned()),
-                (_, RunTrigger::Parent { .. }) => {
-                    Err("Nobody can be asked: another run waits for this one.".to_owned())
-                }
-                (Some((_, said)), _) => Err(format!("It was asked before: {said}")),
-                (None, _) => {
-                    let plan = of.work.progress.plan().indexed();
-                    let mut ask = plan.filter(|(_, node)| node.name == ASK_STEP);
-                    let node = ask.next().map(|(at, _)| at).ok_or("Nobody can be asked.")?;
-                    may_again(of, node).map(|()| DecisionChoice::AskUser { node, question })
-                }
-            }
-        }
-        name => {
-            let tool = tools.iter().find(|it| it.tool.name == name);
-            let node =
-                tool.map(|it| it.node).ok_or(format!("The tool `{name:.80}` is not here."))?;
-            may_again(of, node).map(|()| DecisionChoice::Step { node })
-        }
-    }
-}
-
-fn may_again(of: &NodeTry<'_>, node: NodeIndex) -> Result<(), String> {
-    let progress = &of.work.progress;
-    let NodeOrder::Machine { visits, .. } = &progress.plan().order else { return Ok(()) };
-    let (most, done) = (visits.get(node.at()), progress.node(node).map(|node| node.visits));
-    match most.copied().unwrap_or_default() > done.unwrap_or_default() {
-        true => Ok(()),
-        false => Err("It was done as often as it may: choose another tool.".to_owned()),
-    }
 }

@@ -3,8 +3,7 @@
 use hivekeep_manifest::{
     common::JsonObject,
     dag::{
-        DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream, DagType,
-        action::instead_of,
+        DagGroupEntry, DagManifest, DagStep, DagStepEntry, DagSteps, DagStream, action::instead_of,
     },
 };
 use hivekeep_plan::lower::{DECIDE, StepWork};
@@ -67,8 +66,9 @@ pub(super) fn not_obeyed(dag: &DagManifest) -> Option<String> {
     })
 }
 
+/// Whether the DAG, or that of which it is the body of a loop, has an agent: no other one has tasks.
 fn has_agent(dag: &DagManifest) -> bool {
-    dag.order() == DagType::Agent
+    dag.tasks.is_some()
 }
 
 /// The first step whose action, or old type, is not here, with what to do instead.

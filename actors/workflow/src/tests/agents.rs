@@ -150,7 +150,11 @@ impl Models for FakeAgents {
             Some(ModelMessage::User(text)) => text.clone(),
             _ => String::new(),
         };
-        let stop = if text == "cut" { ModelStop::MaxTokens } else { ModelStop::End };
+        let stop = if text == "cut" || request.model == "cut/m" {
+            ModelStop::MaxTokens
+        } else {
+            ModelStop::End
+        };
         let _the_asker_may_have_gone = end.send(Ok(ModelAnswer {
             source: ModelSource {
                 provider: "fake".to_owned(),
