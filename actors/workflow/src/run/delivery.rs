@@ -230,11 +230,16 @@ impl RunSaga {
             let id = sent.map_err(|_| ToolError::deadline(Layer::Actor, MAILING.as_secs()))??;
             return Ok(json!({ "message_id": id }));
         }
-        let outputs = state.work().and_then(|work| run_outputs(state, work).ok());
+        let (mut errors, mut outputs) = (state.failures(), None);
+        match state.work().map(|work| run_outputs(state, work)) {
+            Some(Ok(values)) => outputs = Some(values),
+            Some(Err(error)) => errors.push(error.message),
+            None => {}
+        }
         with.entry("body").or_insert_with(|| {
             json!({
                 "run_id": state.begun.id, "name": name, "status": status, "outputs": outputs,
-                "errors": state.failures(), "retries": state.attempt,
+                "errors": errors, "retries": state.attempt,
                 "started_at": state.begun.at, "ended_at": state.last_at,
             })
         });
