@@ -1,7 +1,7 @@
 //! Shell in a fork of the machine that a failed step left.
 
 use std::{
-    io::{self, BufRead as _, IsTerminal as _, Read as _},
+    io::{self, BufRead as _, IsTerminal as _},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::Duration,
@@ -40,12 +40,12 @@ fn shell(client: &mut Client, workspace: &Value) -> Result<i64, CommandFailure> 
     let args = if is_terminal { json!(["-i"]) } else { json!([]) };
     let started = json!({ "command": "/bin/sh", "args": args, "place": workspace });
     let id = call(client, "process_start", started)?["id"].clone();
-    let lines = typed(is_terminal);
+    let lines = typed();
     let (mut out, mut err, mut is_open) = (0, 0, true);
     loop {
         if is_open {
             match lines.recv_timeout(LOOK_EVERY) {
-                Ok(text) => send(client, &id, &text)?,
+                Ok(text) => send(client, &id, &text?)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     let close = json!({ "id": id, "input": "", "close": true });
@@ -71,18 +71,17 @@ fn next(told: &Value, before: u64) -> u64 {
     told.as_u64().unwrap_or(before)
 }
 
-/// Standard input: line by line of a person, whole of a file.
-fn typed(is_terminal: bool) -> mpsc::Receiver<String> {
+/// Standard input, line by line.
+fn typed() -> mpsc::Receiver<io::Result<String>> {
     let (sender, lines) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut stdin = io::stdin().lock();
         loop {
             let mut text = String::new();
-            let read = match is_terminal {
-                true => stdin.read_line(&mut text),
-                false => (&mut stdin).take(PART as u64).read_to_string(&mut text),
-            };
-            if !read.is_ok_and(|bytes| bytes > 0) || sender.send(text).is_err() {
+            let read = stdin.read_line(&mut text).map(|_| text);
+            let is_last = read.is_err();
+            let is_over = read.as_ref().is_ok_and(String::is_empty);
+            if is_over || sender.send(read).is_err() || is_last {
                 return;
             }
         }
