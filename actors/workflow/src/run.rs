@@ -8,6 +8,7 @@
 //! running or over, and is not run again.
 
 mod action;
+mod agent_tools;
 mod agents;
 mod answers;
 mod begin;

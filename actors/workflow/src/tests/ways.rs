@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs};
 
-use hivekeep_kernel::RunId;
+use hivekeep_kernel::{CredentialId, RunId};
 use hivekeep_plan::{
     plan::NodeIndex,
     progress::{
@@ -10,10 +10,12 @@ use hivekeep_plan::{
         RunOutcome::{Failed, Succeeded},
     },
 };
+use hivekeep_ports::{WebhookRequest, WebhookTarget};
 use hivekeep_runtime::runs::RunQueue;
 use serde_json::{Value, json};
 
 use super::{Stage, schedules::recent};
+use crate::webhooks::WebhookKeys;
 
 /// Parameter that would be something if it were read again.
 const WHO: &str = "$(touch pwned) `touch pwned` 'q' \"d\" ${env.HOME} \\";
@@ -208,4 +210,20 @@ async fn one_dag_leaves_the_same_bytes_by_each_way_in() {
     let run = stage.over(id).await;
     assert_eq!(run.outcome(), Some(Succeeded), "{:#?}", run.left);
     same("schedule", &stage, id);
+
+    let request = WebhookRequest {
+        hook: CredentialId::new(),
+        target: WebhookTarget {
+            dag: "every".to_owned(),
+            place: "here".to_owned(),
+            file: "dags/every.yaml".to_owned(),
+        },
+        key: None,
+        body: String::new(),
+        headers: BTreeMap::new(),
+    };
+    let id = WebhookKeys::default().begin(&stage.folders(), request).await.expect("begun");
+    let run = stage.over(id).await;
+    assert_eq!(run.outcome(), Some(Succeeded), "{:#?}", run.left);
+    same("webhook", &stage, id);
 }
