@@ -8,7 +8,7 @@
 use std::{
     fmt::{self, Debug},
     fs,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write as _},
     os::unix::fs::DirBuilderExt,
 };
 
@@ -87,15 +87,17 @@ pub(super) fn start(loaded: &LoadedConfig) -> Result<Logging, LoggingError> {
                 .with_writer(io::stderr)
                 .with_filter(filter())
         });
+    let people_read = to_people.is_some();
     tracing_subscriber::registry().with(to_file).with(to_people).try_init()?;
-    panics_are_logged();
+    panics_are_logged(people_read);
     Ok(Logging { _writer: guard })
 }
 
 /// A panic is one event, not seventy lines on stderr; its actor's supervisor
-/// hears of it too.
-fn panics_are_logged() {
-    std::panic::set_hook(Box::new(|panic| {
+/// hears of it too. One that ends the daemon is told on stderr also where no
+/// person reads that, for the log may lack its last lines.
+fn panics_are_logged(people_read: bool) {
+    std::panic::set_hook(Box::new(move |panic| {
         let payload = panic.payload();
         let reason = payload
             .downcast_ref::<&str>()
@@ -103,7 +105,11 @@ fn panics_are_logged() {
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("a panic without a text");
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(%reason, %place, thread = std::thread::current().name(), "panicked");
+        let thread = std::thread::current();
+        tracing::error!(%reason, %place, thread = thread.name(), "panicked");
+        if !people_read && thread.name() == Some("main") {
+            let _nobody_reads = writeln!(io::stderr(), "hivekeep panicked at {place}: {reason}");
+        }
     }));
 }
 

@@ -180,22 +180,28 @@ impl House {
         let begun = Instant::now();
         while !self.door().serves() {
             let ended = self.daemon.as_mut().expect("just started").try_wait().expect("asked");
-            assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.stderr());
+            assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.last_words());
             assert!(begun.elapsed() < PATIENCE, "the daemon does not serve\n{}", self.stderr());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     pub fn stderr(&self) -> String {
-        let text = std::fs::read_to_string(self.path().join("stderr")).unwrap_or_default();
-        text.lines()
-            .rev()
-            .take(40)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-            .collect::<Vec<_>>()
-            .join("\n")
+        self.tail("stderr", 40)
+    }
+
+    /// Stderr and the log of a daemon that ended, and the room left on its disk: a full one lets
+    /// neither be written.
+    fn last_words(&self) -> String {
+        let log = self.tail(&format!("logs/{}", hivekeep_config::LOG_FILE), 10);
+        let room = rustix::fs::statvfs(self.path()).map(|disk| disk.f_bavail * disk.f_frsize);
+        format!("{}\nlog: {log}\nbytes free below it: {room:?}", self.stderr())
+    }
+
+    fn tail(&self, file: &str, lines: usize) -> String {
+        let text = std::fs::read_to_string(self.path().join(file)).unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
     }
 
     /// SIGKILL, then gone.

@@ -217,9 +217,19 @@ fn documents(repo: &Repo, steps: &mut Steps, built: bool) {
     steps.run("changelog", || changelog::check(repo));
 }
 
+/// GiB free where the build and the tests write: a full disk fails tests of every kind.
+fn room_left() -> String {
+    let free = |place: &str| match rustix::fs::statvfs(place) {
+        Ok(disk) => format!("{} GiB of {place}", (disk.f_bavail * disk.f_frsize) >> 30),
+        Err(error) => format!("{place}: {error}"),
+    };
+    format!("{}, {}", free("."), free("/tmp"))
+}
+
 /// Says what ran and what did not. A failed check counts as a failed test.
 fn finish(steps: &Steps, tally: &TestTally) -> Result<()> {
     println!("\n== summary\n{}", steps.table());
+    println!("left on the disks: {}", room_left());
     for (what, names) in [("SKIPPED", &tally.skipped), ("LEFT OUT", &tally.left_out)] {
         names.iter().for_each(|name| println!("{what}: {name}"));
     }
