@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     RunFold, RunSaga, RunWorkspace,
-    container::main_place,
+    contained::main_place,
     place::{PATIENCE, PAUSE},
 };
 

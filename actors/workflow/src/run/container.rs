@@ -1,36 +1,24 @@
-//! Containers: sandboxes of an image over the folder or the volume that a run works in. A step has one for each of its
-//! tries, or its DAG one for all steps without one of their own. A container is found by its name whatever died
-//! meanwhile; one that was used and is gone is not made again.
+//! Containers as a DAG writes them: what is obeyed, what is refused, and the workspace that is asked for.
 
-use std::time::Duration;
-
-use chrono::Utc;
-use hivekeep_kernel::{SessionId, ToolError, WorkspaceId, codes};
+use hivekeep_kernel::ToolError;
 use hivekeep_manifest::{
     common::JsonObject,
     dag::{DagContainer, DagEnv, DagManifest},
 };
 use hivekeep_plan::{
     lower::StepWork,
-    progress::NodeKey,
     resolve::{TextField, resolve_env, resolve_value, value_text},
 };
-use hivekeep_ports::{MOUNTED_PLACE, MountSource, own_workspace_name};
-use hivekeep_runtime::OnBehalfOf;
-use serde::de::IgnoredAny;
+use hivekeep_ports::{MOUNTED_PLACE, MountSource};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    MAKING, RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace,
-    command::LONGEST_SECS,
+    RunFold, RunPlace,
     failure::failed,
-    node_try::{NodeTry, try_name},
     obeyed::steps,
     scope::{RunScopes, too_long},
     state::RunWork,
 };
-use crate::secrets::RunSecrets;
 
 /// Actions that are a container with a command.
 const ACTIONS: [&str; 2] = ["container.run", "docker.run"];
@@ -64,13 +52,6 @@ const PULLED: &str =
     "an image is pulled when it is missing: pull another one by `hivekeep image pull`";
 /// Folder of the place for what steps leave for one another, in a run whose steps are in several workspaces.
 pub(super) const SHARED_SCRATCH: &str = ".hivekeep-runs";
-/// Size of a volume that is made for a run, and hours that it is kept when no workspace has it.
-const VOLUME_BYTES: u64 = 1024 * 1024 * 1024;
-const VOLUME_HOURS: u64 = 1;
-/// Time limit of making a volume, and of a look at a workspace.
-const MAKING_VOLUME: Duration = Duration::from_secs(120);
-/// Time limit of removing what was made for a run.
-const CLEARING: Duration = Duration::from_secs(50);
 /// Seconds that a container's workspace is kept behind its longest run, should nobody remove it.
 const KEPT_SECS: u64 = 60 * 60;
 /// Longest life that a workspace may be given.
@@ -79,15 +60,6 @@ const LONGEST_LIFE_SECS: u64 = 366 * 24 * 60 * 60;
 /// Seconds that a container may live in which a command runs for at most so many.
 pub(crate) fn life_secs(timeout_secs: u64) -> u64 {
     timeout_secs.saturating_add(KEPT_SECS).min(LONGEST_LIFE_SECS)
-}
-
-/// Name of a container as a place, and whose it is.
-pub(crate) struct ContainerPlace<'c> {
-    pub(crate) place: &'c str,
-    /// Name of its state, or of its step.
-    pub(crate) state: &'c str,
-    /// Name in the records of the run.
-    pub(crate) step: &'c str,
 }
 
 /// Container of a step with its texts resolved.
@@ -142,7 +114,7 @@ impl StepContainer {
         Ok(Self::written(&settings.map_err(|_| too_long("container"))?))
     }
 
-    fn written(settings: &Value) -> Self {
+    pub(super) fn written(settings: &Value) -> Self {
         let text = |key: &str| settings.get(key).map(|it| value_text(it).into_owned());
         let volumes = settings.get("volumes").and_then(Value::as_array).into_iter().flatten();
         Self {
@@ -155,7 +127,7 @@ impl StepContainer {
     }
 
     /// Input of `workspace_create`. Without a time limit it lives as long as the run.
-    fn request(
+    pub(super) fn request(
         &self,
         run: &RunFold,
         name: &str,
@@ -198,10 +170,10 @@ impl StepContainer {
 }
 
 /// Beginning of the places that are volumes.
-const VOLUME: &str = "volume:";
+pub(super) const VOLUME: &str = "volume:";
 
 /// Source of the mount that a container has of the run's place; none where it has none.
-fn source(place: &RunPlace) -> Option<String> {
+pub(super) fn source(place: &RunPlace) -> Option<String> {
     let (RunPlace::Folder(place) | RunPlace::Made(place)) = place else { return None };
     let volume = place.strip_prefix(VOLUME).map(str::to_owned);
     Some(volume.unwrap_or_else(|| MountSource::Place(place.clone()).to_string()))
@@ -212,7 +184,7 @@ fn is_place(from: &str) -> bool {
 }
 
 /// Settings of a container as an object without nulls.
-fn settings(container: &DagContainer) -> JsonObject {
+pub(super) fn settings(container: &DagContainer) -> JsonObject {
     let written = match container {
         DagContainer::Running(name) => json!({ "exec": name }),
         DagContainer::Spec(spec) => serde_json::to_value(spec).unwrap_or_default(),
@@ -295,223 +267,4 @@ fn fault(settings: &JsonObject, step: Option<&StepWork>) -> Option<String> {
         "cannot have the volume `{of_host:.80}`: the run's own folder is at `{MOUNTED_PLACE}`, and may be mounted \
          elsewhere as `.`, and a volume by its label"
     ))
-}
-
-impl RunSaga {
-    /// Workspace of a container, with the user that its image names. One that was made before a crash is found by its
-    /// name.
-    ///
-    /// # Errors
-    /// Those of making a workspace, and of one that is gone.
-    pub(crate) async fn contained(
-        &self,
-        run: &RunFold,
-        container: ContainerPlace<'_>,
-        request: Value,
-        cancel: &CancellationToken,
-    ) -> Result<RunWorkspace, ToolError> {
-        let id = run.begun.id;
-        let caller =
-            OnBehalfOf { cancel: cancel.clone(), ..OnBehalfOf::own(Self::session(run)?, MAKING) };
-        let is_used = run.contained.contains_key(container.step);
-        if !is_used {
-            let made: Result<IgnoredAny, _> =
-                self.shared.tools.call(id, &caller, "workspace_create", request).await;
-            if let Err(error) = made
-                && !error.is(codes::NAME_TAKEN)
-            {
-                return Err(error);
-            }
-        }
-        let mut found = self.ready(run, container.place, cancel).await?;
-        let workspace = found.workspace;
-        let told = self.shared.tools.look(id, &caller, &workspace.to_string()).await?;
-        found.user = told.user.filter(|user| user != "root");
-        if !is_used {
-            let (state, step) = (container.state.to_owned(), container.step.to_owned());
-            let contained = RunRecord::Contained { state, step, workspace, at: Utc::now() };
-            self.handle.record(contained).await?;
-        }
-        Ok(found)
-    }
-
-    /// Makes a volume for a run, unless it is there.
-    ///
-    /// # Errors
-    /// Those of `aegis.volume.create`.
-    pub(crate) async fn make_volume(
-        &self,
-        run: &RunFold,
-        label: &str,
-        size_bytes: u64,
-        ttl_hours: Option<u64>,
-    ) -> Result<(), ToolError> {
-        let caller = OnBehalfOf::own(Self::session(run)?, MAKING_VOLUME);
-        let mut args = json!({ "label": label, "size_limit_bytes": size_bytes });
-        if let Some(hours) = ttl_hours {
-            args["ttl_hours"] = json!(hours);
-        }
-        let (tools, id) = (&self.shared.tools, run.begun.id);
-        let made: Result<IgnoredAny, _> =
-            tools.call(id, &caller, "aegis.volume.create", args).await;
-        made.map(drop).or_else(|error| match error.is(codes::NAME_TAKEN) {
-            true => Ok(()),
-            false => Err(error),
-        })
-    }
-
-    /// Makes the volume that the run works in, if it has one of its own.
-    pub(super) async fn make_place(&self, run: &RunFold) -> Result<(), ToolError> {
-        let RunPlace::Made(place) = &run.begun.place else { return Ok(()) };
-        let label = place.strip_prefix(VOLUME).unwrap_or(place);
-        let making = || self.make_volume(run, label, VOLUME_BYTES, Some(VOLUME_HOURS));
-        let made = self.volume.get_or_try_init(making).await;
-        made.map(drop).map_err(|error| error.next(
-            "begin the run in a folder that the configuration opens (`[session.places]`), which containers mount, too",
-        ))
-    }
-
-    /// Workspace of the steps without a container of their own.
-    pub(super) async fn main_workspace(
-        &self,
-        run: &RunFold,
-        cancel: &CancellationToken,
-    ) -> Result<RunWorkspace, ToolError> {
-        self.make_place(run).await?;
-        let place = main_place(run);
-        let dag = &run.begun.dag;
-        let container = match run.work() {
-            Some(work) => {
-                // Its making is recorded.
-                let mut scopes = RunScopes::of_root(run, work, RunSecrets::default());
-                StepContainer::of_dag(dag, work, &mut scopes)?
-            }
-            None => {
-                let settings = dag.container.as_ref().map(settings);
-                settings.map(|it| StepContainer::written(&Value::Object(it)))
-            }
-        };
-        let Some(container) = container else { return self.ready(run, &place, cancel).await };
-        let name = place.split(':').next().unwrap_or(&place);
-        let request = container.request(run, name, None)?;
-        let whose = ContainerPlace { place: &place, state: &run.begun.name, step: "container" };
-        let found = self.contained(run, whose, request, cancel).await?;
-        Ok(RunWorkspace { user: container.user.or(found.user), ..found })
-    }
-
-    /// Workspace of the commands of a step, behind the name of its place.
-    ///
-    /// # Errors
-    /// Those of making it; `step_failed` for a container that cannot be.
-    pub(super) async fn environment(
-        &self,
-        of: &NodeTry<'_>,
-    ) -> Result<(String, RunWorkspace), ToolError> {
-        let (run, cancel) = (of.state, self.cancel_of(of.state, of.key));
-        let Some(container) = &of.container else {
-            return self.machine_of(of, main_place(run)).await;
-        };
-        self.make_place(run).await?;
-        let name = container_name(run, of.key);
-        let secs = of.node.step.timeout_sec.filter(|secs| *secs > 0).unwrap_or(LONGEST_SECS);
-        let request = container.request(run, &name, Some(secs))?;
-        of.keeps_secrets(&request)?;
-        let place = format!("{name}:{MOUNTED_PLACE}");
-        let state = of.node.step.name().or(of.node.step.id()).unwrap_or_default();
-        let whose = ContainerPlace { place: &place, state, step: &of.name };
-        let found = self.contained(run, whose, request, cancel).await?;
-        Ok((place, RunWorkspace { user: container.user.clone().or(found.user), ..found }))
-    }
-
-    /// Removes the container of a try whose end is recorded, as far as it can: one that stays ends by itself.
-    pub(super) async fn remove_container(&self, run: &RunFold, key: NodeKey) {
-        let Ok(session) = Self::session(run) else { return };
-        let is_fork = |step: &StepWork| step.step.fork == Some(true);
-        let plan = run.work().map(|work| work.progress.plan());
-        let forked =
-            plan.and_then(|plan| plan.node(key.node)).is_some_and(|it| is_fork(&it.action));
-        if forked || !self.handle.state().contained.contains_key(&try_name(key)) {
-            return;
-        }
-        let (id, name) = (run.begun.id, container_name(run, key));
-        let caller = OnBehalfOf::own(session, MAKING);
-        if let Err(error) = self.shared.tools.remove(id, &caller, &name).await {
-            tracing::warn!(run = %id, name, %error, "its container is not removed");
-        }
-    }
-}
-
-impl RunSaga {
-    /// Removes the workspaces that were made for a run, and what its steps left for one another.
-    ///
-    /// # Errors
-    /// The first that could not be removed.
-    pub(super) async fn clear(&self, run: &RunFold, session: SessionId) -> Result<(), ToolError> {
-        let (id, tools) = (run.begun.id, &self.shared.tools);
-        let caller = OnBehalfOf::own(session, CLEARING);
-        let kept = self.retire(run, session, CLEARING).await?;
-        let names = [own_workspace_name(session), workspace_names(run)];
-        for row in tools.workspaces(id, &caller).await? {
-            let is_named = names.iter().any(|name| row.name.starts_with(name));
-            let is_made = is_named || own_workspace(run) == Some(row.workspace_id);
-            if row.owned && is_made && !kept.contains(&row.workspace_id) {
-                tools.remove(id, &caller, &row.workspace_id.to_string()).await?;
-            }
-        }
-        if run.begun.place == RunPlace::made(id) {
-            let label = run.begun.place.name().strip_prefix(VOLUME);
-            let args = json!({ "volume_id": label });
-            let gone: Result<IgnoredAny, _> =
-                tools.call_idempotent(id, &caller, "aegis.volume.delete", args).await;
-            // A run that used none has none.
-            return match gone {
-                Err(error) if !error.is(codes::VOLUME_NOT_FOUND) => Err(error),
-                _ => Ok(()),
-            };
-        }
-        let shared = format!("{MOUNTED_PLACE}/{SHARED_SCRATCH}/{id}");
-        let RunPlace::Folder(place) = &run.begun.place else { return Ok(()) };
-        if run.begun.folder != shared {
-            return Ok(());
-        }
-        for (path, recursive) in
-            [(format!("{SHARED_SCRATCH}/{id}"), true), (SHARED_SCRATCH.into(), false)]
-        {
-            let args = json!({ "place": place, "path": path, "recursive": recursive });
-            let gone: Result<IgnoredAny, _> = tools.call(id, &caller, "fs.delete", args).await;
-            if let Err(error) = gone
-                && recursive
-                && !error.is(codes::NOT_FOUND)
-            {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Workspace of a run's own that its steps worked in, without containers.
-pub(super) fn own_workspace(run: &RunFold) -> Option<WorkspaceId> {
-    let is_own = run.begun.place == RunPlace::Own && run.begun.dag.container.is_none();
-    run.workspace.as_ref().filter(|_| is_own).map(|it| it.workspace)
-}
-
-/// Beginning of the names of a run's workspaces.
-pub(super) fn workspace_names(run: &RunFold) -> String {
-    format!("run-{}-", run.begun.id.uuid().simple())
-}
-
-/// Name of the workspace of a try.
-pub(super) fn container_name(run: &RunFold, key: NodeKey) -> String {
-    format!("{}{}-{}", workspace_names(run), key.node.0, key.tries)
-}
-
-/// Place of the steps without a container of their own.
-pub(super) fn main_place(run: &RunFold) -> String {
-    if run.begun.dag.container.is_none() {
-        let inherited = run.inherited.as_ref().map(|it| it.workspace.to_string());
-        return inherited.unwrap_or_else(|| run.begun.place.name().to_owned());
-    }
-    let folder = source(&run.begun.place).map(|_| format!(":{MOUNTED_PLACE}"));
-    format!("{}all-{}{}", workspace_names(run), run.attempt, folder.unwrap_or_default())
 }

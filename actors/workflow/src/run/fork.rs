@@ -23,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     MAKING, RunFold, RunPlace, RunRecord, RunSaga, RunWorkspace,
-    container::{WITHIN, container_name, own_workspace},
+    clear::own_workspace,
+    contained::container_name,
+    container::WITHIN,
     failure::failed,
     node_try::{NodeTry, try_name},
     state::RunWork,
