@@ -33,6 +33,7 @@ mod files;
 mod fork;
 mod harness;
 mod helper;
+mod instant;
 mod kept_state;
 mod node_try;
 mod obeyed;
@@ -218,7 +219,16 @@ impl RunSaga {
         progress: ProgressRecord,
         left: Option<Box<NodeLeft>>,
     ) -> Result<(), LogError> {
-        self.follows(|_| RunRecord::Moved { progress, left }).await
+        self.all_moved(vec![(progress, left)]).await
+    }
+
+    /// Records several steps of progress at once, as [`Self::moved`] does.
+    pub(crate) async fn all_moved(
+        &self,
+        moves: Vec<(ProgressRecord, Option<Box<NodeLeft>>)>,
+    ) -> Result<(), LogError> {
+        let records = moves.into_iter().map(|(progress, left)| RunRecord::Moved { progress, left });
+        self.follow(|_| records.collect()).await
     }
 
     /// Records the progress that is chosen by the state behind everything recorded before, as [`Self::moved`] does.
@@ -226,12 +236,22 @@ impl RunSaga {
         &self,
         choose: impl FnOnce(&RunFold) -> RunRecord,
     ) -> Result<(), LogError> {
+        self.follow(|state| vec![choose(state)]).await
+    }
+
+    async fn follow(
+        &self,
+        choose: impl FnOnce(&RunFold) -> Vec<RunRecord>,
+    ) -> Result<(), LogError> {
         let decide = |state: &RunFold| {
-            let record = choose(state);
-            let RunRecord::Moved { progress, .. } = &record else { return Ok(Decision::nothing()) };
-            let work = state.work();
-            let fits = work.is_some_and(|it| it.progress.clone().apply(progress).is_ok());
-            Ok(if fits { Decision::record(record) } else { Decision::nothing() })
+            let records = choose(state);
+            let mut progress = state.work().map(|work| work.progress.clone());
+            let fits = records.iter().all(|record| match (record, &mut progress) {
+                (RunRecord::Moved { progress, .. }, Some(before)) => before.apply(progress).is_ok(),
+                _ => false,
+            });
+            let records = if fits { records } else { Vec::new() };
+            Ok(records.into_iter().fold(Decision::nothing(), Decision::and))
         };
         self.handle.decide::<LogError>(decide).await
     }

@@ -1,5 +1,6 @@
 //! A try of a node under way, and how it ends.
 
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::ToolError;
 use hivekeep_manifest::dag::DagStream;
 use hivekeep_plan::{
@@ -13,6 +14,7 @@ use super::{
     NodeLeft, RunFold,
     container::StepContainer,
     failure::failed,
+    records::RunChild,
     scope::{RunScopes, artifacts_folder},
     script::StepShell,
     state::RunWork,
@@ -39,6 +41,23 @@ impl NodeEnd {
         let mut failed = Self::of(NodeOutcome::Failed);
         failed.left.error = Some(Box::new(error));
         failed
+    }
+}
+
+/// Outcome of a try for now.
+pub(super) enum AttemptEnd {
+    Ended(Box<NodeEnd>),
+    /// Children are begun; the try ends when they have.
+    Expands(Vec<RunChild>),
+    /// A person is asked; the try ends with the answer.
+    Waits(Box<NodeLeft>),
+    /// Another try follows at this time.
+    Pauses(DateTime<Utc>),
+}
+
+impl From<NodeEnd> for AttemptEnd {
+    fn from(end: NodeEnd) -> Self {
+        Self::Ended(Box::new(end))
     }
 }
 

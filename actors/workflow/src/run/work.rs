@@ -1,6 +1,6 @@
 //! A try of a node: entered, its conditions judged, its action done, its end recorded.
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use hivekeep_kernel::{ToolError, fault_point};
 use hivekeep_manifest::dag::{ContinueOn, DagOutput, DagStream, Repeat, RepeatMode};
 use hivekeep_plan::{
@@ -20,7 +20,8 @@ use super::{
     decide::add_given,
     expand,
     failure::failed,
-    node_try::{NodeEnd, NodeTry, stream_file, try_name},
+    instant::is_instant,
+    node_try::{AttemptEnd, NodeEnd, NodeTry, stream_file, try_name},
     outputs::{StepOutput, Succeeded},
     people::TASK,
     records::{RunChild, RunText},
@@ -34,29 +35,15 @@ use crate::secrets::RunSecrets;
 /// Bytes of an output that `continue_on` looks at.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
 
-/// Outcome of a try for now.
-enum AttemptEnd {
-    Ended(Box<NodeEnd>),
-    /// Children are begun; the try ends when they have.
-    Expands(Vec<RunChild>),
-    /// A person is asked; the try ends with the answer.
-    Waits(Box<NodeLeft>),
-    /// Another try follows at this time.
-    Pauses(DateTime<Utc>),
-}
-
-impl From<NodeEnd> for AttemptEnd {
-    fn from(end: NodeEnd) -> Self {
-        Self::Ended(Box::new(end))
-    }
-}
-
 impl RunSaga {
     /// Works on a try of a node up to its end.
     pub(super) async fn work(&self, key: NodeKey) -> Result<(), LogError> {
         let state = self.handle.state();
         let Some(work) = state.work() else { return Ok(()) };
         let entered = work.progress.node(key.node).is_some_and(|node| node.tries == key.tries);
+        if !entered && is_instant(work, key) {
+            return self.work_at_once(&state, work, key).await;
+        }
         if !entered {
             let left = state.entering(key).map(Box::new);
             self.moved(ProgressRecord::Entered { key, at: Utc::now() }, left).await?;
@@ -143,7 +130,7 @@ impl RunSaga {
         Ok(())
     }
 
-    async fn attempt(
+    pub(super) async fn attempt(
         &self,
         state: &RunFold,
         work: &RunWork,
