@@ -18,6 +18,7 @@ use super::{
     NodeLeft, RunFold, RunRecord, RunSaga, RunTrigger,
     begin::invalid,
     expand::{item_scope, run_outputs},
+    failure::failed,
     obeyed::steps,
     people::TASK,
     place::{PATIENCE, PAUSE},
@@ -278,6 +279,9 @@ impl RunSaga {
             }
         };
         left.succeeded = succeeded;
+        if !succeeded && left.error.is_none() {
+            left.error = state.failures().into_iter().next().map(|first| Box::new(failed(first)));
+        }
         fault_point!("run.child_over");
         loop {
             let told = match self.runs() {

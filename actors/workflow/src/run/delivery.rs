@@ -137,7 +137,7 @@ impl RunFold {
     }
 
     /// Failures of the run in words.
-    fn failures(&self) -> Vec<String> {
+    pub(super) fn failures(&self) -> Vec<String> {
         let refused = self.refused().map(ToolError::to_text);
         let nodes = self.work().into_iter().flat_map(|work| {
             let nodes = work.progress.plan().indexed();

@@ -247,7 +247,12 @@ impl RunSaga {
             true => NodeEnd::of(NodeOutcome::Succeeded),
             false => {
                 let failing = phases.iter().filter(|it| **it == ChildPhase::Failed).count();
-                NodeEnd::failed(failed(format!("{failing} of its {} runs failed", phases.len())))
+                let first = (0u32..).take(children.len()).find_map(|at| ends(at)?.error.as_ref());
+                let why = first.map(|error| format!(": {}", error.message)).unwrap_or_default();
+                NodeEnd::failed(failed(format!(
+                    "{failing} of its {} runs failed{why}",
+                    phases.len()
+                )))
             }
         };
         if let Some(DagOutput::Variable(name)) = &of.node.step.output {

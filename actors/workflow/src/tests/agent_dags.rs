@@ -130,6 +130,12 @@ async fn an_agent_that_gets_nowhere_fails_by_its_reason_and_a_retry_goes_on() {
     stage.agents.call(&settled);
     stage.runs().retry(ALL, id, RetryFrom::Failed).await.expect("it goes on");
     assert_eq!(stage.over(id).await.outcome(), Some(PartlySucceeded));
+    let child = "steps: [{ id: lost, action: dag.run, with: { dag: broken } }]\n\
+        tasks: [{ name: t, description: d }]\n---\nname: broken\nsteps: [{ run: 'exit 7' }]\n";
+    stage.agents.call(&[("lost", json!({})), status("t", "skipped")]);
+    stage.ran(&format!("{HEAD}{child}"), Value::Null).await;
+    let told = stage.agents.questions().pop().expect("it is asked").messages;
+    assert!(format!("{told:?}").contains("status 7"), "what became of its run: {told:#?}");
     for (text, part) in [
         (HEAD.replace("provider: p", "provider: down"), "it is down"),
         (HEAD.replace("provider: p", "provider: cut"), "cut short"),
