@@ -20,8 +20,8 @@ use hivekeep_ports::{
 };
 
 use crate::{
-    ApprovalRoute, CallRequest, Dispatcher, NameStyle, OpenSession, SessionRow, SessionState,
-    SessionsHandle, ToolEntry, ToolView, codes, mcp_tool,
+    ApprovalRoute, CallRequest, Dispatcher, NameStyle, OpenSession, SessionRow, SessionsHandle,
+    ToolEntry, ToolView, codes, mcp_tool,
 };
 
 /// Most sessions above a child, one above the other.
@@ -53,14 +53,6 @@ impl DispatchedChildren {
 
     fn dispatcher(&self) -> Result<&Dispatcher, ToolError> {
         self.dispatcher.get().ok_or_else(ToolError::daemon_starting)
-    }
-
-    /// The session of a name that is not over.
-    async fn named(&self, name: &str) -> Option<SessionId> {
-        let is = |row: &SessionRow| {
-            row.state != SessionState::Ended && row.name.as_deref() == Some(name)
-        };
-        self.sessions.list().await.into_iter().find(is).map(|row| row.session)
     }
 
     /// Refuses a child below too many sessions. One that is forgotten has nothing above it.
@@ -174,7 +166,7 @@ impl ChildSessions for DispatchedChildren {
     async fn open(&self, child: ChildSession) -> Result<SessionId, ToolError> {
         let dispatcher = self.dispatcher()?;
         let name = format!("{}/{}", child.parent, child.name);
-        if let Some(known) = self.named(&name).await {
+        if let Some(known) = self.sessions.named(&name) {
             return Ok(known);
         }
         let session = child.parent;

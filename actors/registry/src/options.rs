@@ -151,6 +151,9 @@ pub struct SessionOptions {
     /// Sessions at a time, with or without a client; three quarters of them for one user at most.
     /// For one more, the idlest session that has no client and holds nothing is ended.
     pub max_sessions: NonZeroU32,
+    /// Sessions of agents and of runs at a time, each below the one that began it; three quarters of
+    /// them for one user at most. They take no places of the others.
+    pub max_children: NonZeroU32,
     /// How long an ended session is still listed, in seconds. One that made room and in
     /// which nothing was called is not, and one that still owns something is until that is gone
     /// or taken over.
@@ -264,6 +267,7 @@ impl Default for SessionOptions {
         Self {
             grace_secs: 3_600,
             max_sessions: count(256),
+            max_children: count(16_384),
             ended_kept_secs: 86_400,
             max_ended: 1_000,
         }

@@ -165,7 +165,7 @@ async fn an_agent_or_a_context_lifts_no_limit_of_the_parent() {
 #[tokio::test]
 async fn a_child_is_one_by_its_name_and_outlives_its_parent_and_the_daemon() {
     let mut options = Stage::loose();
-    options.sessions.max_sessions = 5.try_into().expect("above zero");
+    options.sessions.max_children = 2.try_into().expect("above zero");
     let stage = Stage::new(options.clone()).await;
     let port = children(&stage);
     let opens = (0..8).map(|_| port.open(child(&stage, "run", &["toy_echo"])));
@@ -176,7 +176,7 @@ async fn a_child_is_one_by_its_name_and_outlives_its_parent_and_the_daemon() {
     let other = session(&stage, SessionProfile::default()).await;
     let below = ChildSession { parent: other.session, ..child(&stage, "run", &["toy_echo"]) };
     assert_ne!(port.open(below).await.expect("opens"), id, "the name is another parent's too");
-    // A user has four of the five, and children make no room.
+    // Two are all; those that attach do not count, and children make no room.
     let full = port.open(child(&stage, "more", &[])).await;
     assert_eq!(code(full), "too_many_sessions");
     let parent = stage.attachment.session;

@@ -176,6 +176,13 @@ impl SessionsHandle {
         rows
     }
 
+    /// The session of a name that is not over.
+    pub(crate) fn named(&self, name: &str) -> Option<SessionId> {
+        let is =
+            |it: &SessionShared| it.about.name.as_deref() == Some(name) && it.ended().is_none();
+        self.0.sessions.iter().find(|it| is(it)).map(|it| it.id)
+    }
+
     /// Attaches to a session that is not over; opens none.
     ///
     /// # Errors

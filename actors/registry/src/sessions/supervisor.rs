@@ -1,14 +1,16 @@
 //! A supervisor of the sessions: opens them, forgets them.
 //!
 //! Nothing here grows with the sessions that ever were: those that are live are bounded by
-//! `max_sessions`, ended ones by `max_ended` and by what they still own.
+//! `max_sessions` and `max_children`, ended ones by `max_ended` and by what they still own.
 
 mod places;
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, SessionId, ToolError, session_ended};
+use hivekeep_kernel::{
+    ChildEnd, Context, Door, Entity, Fault, SessionId, ToolError, session_ended,
+};
 use hivekeep_runtime::{
     collection::{Collection, CollectionMember, MemberEnd},
     log::{Decision, Log, LogError},
@@ -31,7 +33,7 @@ type Opener = oneshot::Sender<Result<Attachment, ToolError>>;
 /// A session as its supervisor has it, until it is over.
 pub(crate) enum SessionMember {
     /// Being written; these wait for it.
-    Opening { user: User, name: Option<String>, openers: Vec<Opener> },
+    Opening { user: User, door: Door, name: Option<String>, openers: Vec<Opener> },
     /// Written. `leaving` when it was told to make room.
     Live { shared: Arc<SessionShared>, name: Option<String>, leaving: bool },
 }
@@ -57,6 +59,13 @@ impl SessionMember {
         match self {
             Self::Opening { user, .. } => *user,
             Self::Live { shared, .. } => shared.account.user,
+        }
+    }
+
+    fn door(&self) -> Door {
+        match self {
+            Self::Opening { door, .. } => *door,
+            Self::Live { shared, .. } => shared.about.door,
         }
     }
 
@@ -189,13 +198,14 @@ impl Sessions {
         if let Some(id) = known {
             return self.join(id, reply);
         }
-        if let Err(error) = self.make_room(request.user) {
+        if let Err(error) = self.make_room(request.user, request.door) {
             // The client may have gone; so everywhere.
             drop(reply.send(Err(error)));
             return;
         }
-        let (id, user) = (SessionId::new(), request.user);
-        let opening = SessionMember::Opening { user, name: name.clone(), openers: vec![reply] };
+        let (id, user, door) = (SessionId::new(), request.user, request.door);
+        let opening =
+            SessionMember::Opening { user, door, name: name.clone(), openers: vec![reply] };
         // Nobody has the name: it was looked for.
         let _inserted = self.live.insert(id, opening);
         self.write(id, request, name);

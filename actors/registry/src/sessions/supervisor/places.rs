@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, SessionId, ToolError};
+use hivekeep_kernel::{Door, Layer, SessionId, ToolError};
 use hivekeep_runtime::collection::CollectionMember;
 
 use super::{Msg, SessionMember, Sessions};
@@ -19,12 +19,20 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const BATCH: usize = 64;
 
 impl Sessions {
-    /// Ends the idlest session that nobody needs if there are too many, of all or of this user.
-    pub(super) fn make_room(&mut self, user: User) -> Result<(), ToolError> {
-        let max = self.table.options.sessions.max_sessions.get();
+    /// Ends the idlest session that nobody needs if there are too many, of all or of this user. Sessions of agents and
+    /// of those who attach do not take each other's places.
+    pub(super) fn make_room(&mut self, user: User, door: Door) -> Result<(), ToolError> {
+        let options = &self.table.options.sessions;
+        let (max, option) = match door {
+            Door::Agent => (options.max_children.get(), "max_children"),
+            _ => (options.max_sessions.get(), "max_sessions"),
+        };
         // Sessions of a user do not keep the others out, the operator among them.
         let of_one = max - max / 4;
-        let taking = || self.live.iter().map(|(_, member)| member).filter(|one| one.takes_place());
+        let is_alike = |one: &&SessionMember| {
+            one.takes_place() && (one.door() == Door::Agent) == (door == Door::Agent)
+        };
+        let taking = || self.live.iter().map(|(_, member)| member).filter(is_alike);
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let all = count(taking().count());
         let own = count(taking().filter(|member| member.user() == user).count());
@@ -51,7 +59,7 @@ impl Sessions {
         };
         let message = format!("{open} {whose} and {allowed} are allowed");
         Err(ToolError::new(Layer::Session, codes::TOO_MANY_SESSIONS, message)
-            .next("end one (`hivekeep sessions`) or raise registry.sessions.max_sessions")
+            .next(format!("end one (`hivekeep sessions`) or raise registry.sessions.{option}"))
             .retryable()
             .detail("open", open)
             .detail("allowed", allowed))
