@@ -114,6 +114,14 @@ pub const ANSWERED_OTHERWISE: &ErrorCode = &ErrorCode {
     next_step: "Look at the run with `dag_runs`; retry it from the step if the answer was wrong.",
 };
 
+/// An agent answers what a person is asked.
+pub const ANSWER_DENIED: &ErrorCode = &ErrorCode {
+    name: "answer_denied",
+    meaning: "An agent answers for nobody.",
+    cause: "A step or state that asks a person was answered by an agent of the daemon, or by a step of a run.",
+    next_step: "Have the run's owner answer: `hivekeep dag approve RUN STEP`, or `hivekeep approvals`.",
+};
+
 /// All of them.
 pub const ALL: &[&ErrorCode] = &[
     RUN_NOT_FOUND,
@@ -124,6 +132,7 @@ pub const ALL: &[&ErrorCode] = &[
     FOLDER_WRITABLE,
     STEP_NOT_WAITING,
     ANSWERED_OTHERWISE,
+    ANSWER_DENIED,
     WORKFLOW_NOT_FOUND,
     WORKFLOW_REJECTED,
     RUNTIME_MISSING,

@@ -22,6 +22,7 @@ mod folders;
 mod jq;
 mod machine;
 mod options;
+mod people;
 mod place_text;
 mod run;
 mod schedule;
