@@ -1,5 +1,6 @@
 //! DAGs: `hivekeep run` and `hivekeep dag`.
 
+mod compare;
 mod debug;
 mod follow;
 mod validate;
@@ -12,7 +13,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use self::{follow::follow, validate::ValidateArgs};
+use self::{compare::CompareArgs, follow::follow, validate::ValidateArgs};
 use super::{
     CliContext, CommandFailure,
     client::Client,
@@ -70,6 +71,7 @@ Examples:
   hivekeep dag list                           # those that begin by themselves
   hivekeep dag runs
   hivekeep dag runs RUN                       # its steps
+  hivekeep dag compare RUN OTHER              # what differs
   hivekeep dag logs RUN build --follow
   hivekeep dag retry RUN --failed
   hivekeep dag debug RUN build                # a shell in a fork of its machine
@@ -85,11 +87,13 @@ enum Action {
     Start(StartArgs),
     List(ListArgs),
     Runs(RunsArgs),
+    Compare(CompareArgs),
     Logs(LogsArgs),
     Stop(OfRun),
     Retry(RetryArgs),
     Again(OfRun),
     Debug(OfStep),
+    #[command(visible_alias = "complete")]
     Approve(Decision),
     Reject(Decision),
     PushBack(Decision),
@@ -222,6 +226,7 @@ pub(super) fn dag(context: &CliContext, args: &Args) -> Result<(), CommandFailur
         }
         Action::List(listed) => dags(&mut client, listed),
         Action::Runs(shown) => runs(&mut client, shown),
+        Action::Compare(compared) => compare::compare(&mut client, compared),
         Action::Logs(logs) => {
             follow::logs(&mut client, &logs.run, logs.step.as_deref(), logs.follow)
         }

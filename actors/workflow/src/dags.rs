@@ -1,6 +1,7 @@
 //! The tools of DAGs: runs of them, begun, shown, told what to do, and what their steps wrote.
 
 mod called;
+mod compare;
 mod control;
 mod list;
 mod logs;

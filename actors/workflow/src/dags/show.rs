@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Answer,
+    compare::compare,
     types::{DagGoalShown, DagRunRow, DagRunShown, DagRunsAsked, DagRunsShown, DagStepShown},
 };
 use crate::{
@@ -43,6 +44,10 @@ impl WorkflowService {
             return Ok(self.listed(caller, &input));
         }
         let Some(id) = &input.run_id else {
+            if input.compare_with.is_some() {
+                let lacks = ToolError::invalid("`compare_with` is set, and `run_id` is not");
+                return Err(lacks.next("set `run_id` to the run to compare"));
+            }
             let (rows, total) = self.runs.0.list(caller, input.name.as_deref(), input.limit);
             let runs = rows.iter().map(|(_, view)| row(view)).collect();
             return Ok(DagRunsShown {
@@ -55,6 +60,13 @@ impl WorkflowService {
             self.runs.0.wait(&cx, id, Duration::from_secs(input.wait_secs)).await?;
         }
         let (view, records) = self.runs.told(caller, id).await?;
+        if let Some(other) = &input.compare_with {
+            let (other, its_records) = self.runs.told(caller, other).await?;
+            let ours = shown(&view, &records, 0, usize::MAX);
+            let theirs = shown(&other, &its_records, 0, usize::MAX);
+            let compared = Box::new(compare(&ours, theirs, (input.offset, input.limit)));
+            return Ok(DagRunsShown { compared: Some(compared), ..DagRunsShown::default() });
+        }
         let run = Box::new(shown(&view, &records, input.offset, input.limit));
         Ok(DagRunsShown { run: Some(run), ..DagRunsShown::default() })
     }

@@ -58,7 +58,8 @@ pub(super) struct DagStarted {
     pub(super) notices: Vec<String>,
 }
 
-/// Look at runs of DAGs: the newest, or with `run_id` one with its steps. `wait_secs` waits for the end of that one.
+/// Look at runs of DAGs: the newest, or with `run_id` one with its steps. `wait_secs` waits for the end of that one,
+/// `compare_with` shows what differs from another one.
 /// `dags` shows instead the DAGs of watched folders, which begin by themselves.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -70,15 +71,17 @@ pub(super) struct DagRunsAsked {
     /// True to list the DAGs of watched folders.
     #[serde(default)]
     pub(super) dags: bool,
+    /// Id of another run: what differs between that and the one of `run_id`, instead of its steps.
+    pub(super) compare_with: Option<String>,
     /// Seconds to wait for the end of the run of `run_id`.
     #[serde(default)]
     #[schemars(range(max = MAX_WAIT_SECS))]
     pub(super) wait_secs: u64,
-    /// Most runs, DAGs, or steps of a run.
+    /// Most runs, DAGs, steps of a run, or differences.
     #[serde(default = "twenty")]
     #[schemars(range(min = 1, max = 200))]
     pub(super) limit: usize,
-    /// Steps of the run, or DAGs, to pass over.
+    /// Steps of the run, DAGs, or differences, to pass over.
     #[serde(default)]
     pub(super) offset: usize,
 }
@@ -99,6 +102,9 @@ pub(super) struct DagRunsShown {
     /// The run of `run_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) run: Option<Box<DagRunShown>>,
+    /// The run of `run_id` beside that of `compare_with`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) compared: Option<Box<DagRunsCompared>>,
     /// DAGs of watched folders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dags: Option<Vec<DagListed>>,
@@ -191,6 +197,31 @@ pub(super) struct DagRunShown {
     /// Advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_step: Option<&'static str>,
+}
+
+/// A run beside another one.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagRunsCompared {
+    /// The other one.
+    pub(super) with: DagRunRow,
+    /// Values that differ, in the order of the steps; times and durations are none.
+    pub(super) differences: Vec<DagDifference>,
+    /// Number of differences in all.
+    pub(super) total: usize,
+}
+
+/// A value that differs between two runs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DagDifference {
+    /// Step; none for a value of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) step: Option<String>,
+    /// `name`, `status`, `error`, `tries`, `exit_code`, `params.NAME` or `outputs.NAME`.
+    pub(super) field: String,
+    /// Value in the run of `run_id`; null where it has none.
+    pub(super) value: Value,
+    /// The same in the other one.
+    pub(super) other: Value,
 }
 
 /// A task of an agent.

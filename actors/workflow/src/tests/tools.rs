@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Progress, SessionId, ToolCall, ToolError, User, view::ToolView};
+use hivekeep_kernel::{Door, Progress, SessionId, ToolCall, ToolError, User, view::ToolView};
 use hivekeep_ports::{ChildSessions, PlaceFolder, PlaceFolders, Places, TaskOutputs, Tasks};
 use hivekeep_runtime::{
     WaiterLimit,
@@ -113,13 +113,23 @@ async fn a_run_waits_in_the_queue_that_is_named() {
 /// Calls a tool in a session, with the rights of a credential.
 async fn call_as(
     rig: &Rig<WorkflowFamily>,
+    of: (SessionId, ToolView),
+    tool: &str,
+    args: Value,
+) -> Result<Value, ToolError> {
+    call_by(rig, Door::Internal, of, tool, args).await
+}
+
+async fn call_by(
+    rig: &Rig<WorkflowFamily>,
+    door: Door,
     (session, view): (SessionId, ToolView),
     tool: &str,
     args: Value,
 ) -> Result<Value, ToolError> {
     let (info, target) = rig.route(tool, &args).expect("known");
     let mut cx = context(session, info.spec.name, Duration::from_secs(60), Progress::default());
-    cx.view = Arc::new(view);
+    (cx.view, cx.door) = (Arc::new(view), door);
     let (reply, answer) = oneshot::channel();
     let call = ToolCall { tool: &info.spec, cx, args, reply: reply.into() };
     target.deliver(call).expect("it is there");
@@ -235,4 +245,70 @@ async fn texts_that_would_be_dear_are_refused_before_they_are_run() {
         assert!(error.message.len() < 2_048, "{error}");
     }
     assert_eq!(rig.call("dag_runs", json!({})).await.expect("listed")["total"], 0);
+}
+
+#[tokio::test]
+async fn two_runs_are_set_side_by_side() {
+    let rig = rig(&FakeGuest::default(), User::Uid(0)).await;
+    let run = async |price: &str| {
+        let step = "{ id: a, action: outputs.write, with: { values: { price: '${params.price}', kept: 1 } } }";
+        let fails =
+            "{ id: b, action: state.get, with: { key: '${params.price}', required: true } }";
+        let yaml = format!(
+            "name: ship\ntype: chain\nparams: [{{ name: price, default: '{price}' }}]\nsteps: [{step}, {fails}]"
+        );
+        ended(&rig, &yaml).await["run_id"].take()
+    };
+    let set = "name: ship\nsteps: [{ action: state.set, with: { key: '7', value: 1 } }]";
+    assert_eq!(ended(&rig, set).await["status"], "succeeded");
+    let (one, two) = (run("7").await, run("8").await);
+    let compare = async |run: &Value, other: &Value, offset: usize| {
+        let asked = json!({ "run_id": run, "compare_with": other, "offset": offset });
+        rig.call("dag_runs", asked).await.expect("compared")["compared"].take()
+    };
+    let found = compare(&one, &two, 0).await;
+    let differences = found["differences"].as_array().expect("a list");
+    let fields: Vec<_> = differences
+        .iter()
+        .map(|it| {
+            format!("{} {}", it["step"].as_str().unwrap_or("-"), it["field"].as_str().expect("one"))
+        })
+        .collect();
+    let wanted = [
+        "- params.price",
+        "- status",
+        "a outputs.price",
+        "b status",
+        "b exit_code",
+        "b error",
+        "- outputs.price",
+    ];
+    assert_eq!(fields, wanted, "{found:#}");
+    assert_eq!((&differences[0]["value"], &differences[0]["other"]), (&json!("7"), &json!("8")));
+    assert_eq!((&found["total"], &found["with"]["run_id"]), (&json!(differences.len()), &two));
+    assert_eq!(compare(&one, &two, 2).await["differences"][0], differences[2]);
+    assert_eq!(compare(&one, &one, 0).await["total"], 0);
+    let alone = rig.call("dag_runs", json!({ "compare_with": two })).await;
+    assert_eq!(alone.expect_err("of which run").code, "invalid_input");
+}
+
+#[tokio::test]
+async fn agents_answer_no_question_of_a_run() {
+    let rig = rig(&FakeGuest::default(), User::Uid(0)).await;
+    let yaml = "steps: [{ id: ask, action: human.task, with: { prompt: Ship? } }]";
+    let run = rig.call("dag_start", json!({ "yaml": yaml })).await.expect("begun")["run_id"].take();
+    let answer = async |door: Door, action: &str| {
+        let asked = json!({ "run_id": run, "step": "ask", "action": action });
+        call_by(&rig, door, (SessionId::new(), ToolView::default()), "dag_control", asked).await
+    };
+    for action in ["approve", "reject", "push_back"] {
+        let refused = answer(Door::Agent, action).await.expect_err("it is an agent");
+        assert_eq!(refused.code, "answer_denied", "{action}");
+    }
+    let signal = json!({ "execution_id": run, "response": "yes" });
+    let of = (SessionId::new(), ToolView::default());
+    let signalled = call_by(&rig, Door::Agent, of, "aegis.workflow.signal", signal).await;
+    assert_eq!(signalled.expect_err("it is an agent").code, "answer_denied");
+    eventually("the step waits", async || answer(Door::Cli, "approve").await.is_ok()).await;
+    assert_eq!(shown_at_end(&rig, &run).await["status"], "succeeded");
 }
