@@ -85,8 +85,8 @@ pub fn next(view: &MachineView<'_>, output: &StateOutput) -> MachineNext {
         return match output.status {
             StateStatus::Succeeded => MachineNext::Completed,
             StateStatus::Failed => {
-                let why = output.error.as_deref().unwrap_or("it has no transitions");
-                let message = format!("`{}` failed, and nothing follows it: {why}", view.state);
+                let why = output.reason().map(|why| format!(": {why}")).unwrap_or_default();
+                let message = format!("`{}` failed, and nothing follows it{why}", view.state);
                 failed(MachineFailure::StateFailed, message)
             }
         };

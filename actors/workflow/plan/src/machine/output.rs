@@ -117,6 +117,13 @@ impl CommandOutcome {
             retry.filter(|retry| self.exit_code != 0 && self.attempts < retry.max_attempts)?;
         Some(retry.backoff.as_ref().and_then(TimeSpan::duration).unwrap_or_default())
     }
+
+    /// Exit status in words, with the last line of the standard error.
+    fn told(&self) -> String {
+        let last = self.stderr.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.map(|line| format!(": {line:.300}")).unwrap_or_default();
+        format!("its command ended with status {}{last}", self.exit_code)
+    }
 }
 
 /// Scores of several agents as one.
@@ -159,6 +166,19 @@ impl PanelAnswer {
 }
 
 impl StateOutput {
+    /// Reason of a failure as far as it is known.
+    pub fn reason(&self) -> Option<String> {
+        match (&self.error, &self.result) {
+            (Some(error), _) => Some(error.clone()),
+            (None, StateResult::Command(outcome)) => Some(outcome.told()),
+            (None, StateResult::Containers { steps }) => {
+                let (name, outcome) = steps.iter().find(|(_, outcome)| outcome.exit_code != 0)?;
+                Some(format!("`{name}`: {}", outcome.told()))
+            }
+            _ => None,
+        }
+    }
+
     /// Output of an agent with the score and the confidence of its judges, if it has any.
     pub fn agent(text: &str, judged: Option<(f64, f64)>, individual_scores: Vec<f64>) -> Self {
         let output = value_of(text);

@@ -197,6 +197,16 @@ fn the_first_condition_that_holds_is_taken() {
         failure(next(&view("B", 1), &human("x").failed("late"))),
         MachineFailure::StateFailed
     );
+    let StateResult::Command(mut outcome) = command(3).result else { panic!("it is a command") };
+    outcome.stderr = "at first\nno such file\n\n".to_owned();
+    let MachineNext::Failed { message, .. } = next(&view("B", 1), &StateOutput::command(outcome))
+    else {
+        panic!("it failed");
+    };
+    assert!(
+        message.contains("follows it: its command ended with status 3: no such file"),
+        "{message}"
+    );
 }
 
 #[test]
