@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::{
     agent::AgentDelivery,
@@ -58,6 +59,7 @@ pub use values::{
 };
 
 /// DAG: what a run does, in which order, and what happens at its end.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagManifest {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use super::{output::check_names, params::DagParamType, values::DagScalar};
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
 };
 
 /// Form of a human task. Each property is an output of the step.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagForm {
@@ -37,6 +39,7 @@ pub struct DagForm {
 }
 
 /// Field of a form.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagFormField {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use super::{action::not_here, reference::is_name};
 use crate::problems::{ManifestPath, ProblemList};
@@ -45,6 +46,7 @@ pub struct DagOutputLiteral {
 }
 
 /// Stream or file that a value is taken from; at least one key is there.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagOutputSource {
@@ -94,6 +96,7 @@ pub enum DagStream {
 }
 
 /// Uses of a stream.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagStreamDetail {
@@ -115,6 +118,7 @@ pub enum DagStreamOutputs {
 }
 
 /// Outputs of the DAG: all of a stream, or `fields`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagStreamFields {
@@ -129,6 +133,7 @@ pub struct DagStreamFields {
 }
 
 /// Output that the step writes to the file `DAGU_OUTPUT_FILE`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagDeclaredOutput {

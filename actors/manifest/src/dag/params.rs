@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::{reference::is_name, values::DagScalar};
 use crate::{
@@ -36,6 +37,7 @@ pub enum DagParam {
 }
 
 /// Typed parameter.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagParamSpec {

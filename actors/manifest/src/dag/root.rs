@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::common::JsonObject;
 
@@ -22,6 +23,7 @@ pub struct DagTask {
 }
 
 /// Model that decides in a DAG of type `agent`, or that steps ask unless they say otherwise.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagModel {
@@ -72,6 +74,7 @@ pub enum DagModels {
 }
 
 /// Model of a list.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagModelEntry {
@@ -92,6 +95,7 @@ pub struct DagModelEntry {
 }
 
 /// Secret that becomes environment: `ref`, or `provider` and `key`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagSecret {
@@ -110,6 +114,7 @@ pub struct DagSecret {
 }
 
 /// Program that `harness.run` can name as its `provider`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagHarness {
@@ -145,6 +150,7 @@ pub enum DagPromptMode {
 }
 
 /// Action of the file's own, made of another one.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagCustomAction {
@@ -170,6 +176,7 @@ pub enum DagPrograms {
 }
 
 /// Limits of the steps.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagResources {
@@ -178,6 +185,7 @@ pub struct DagResources {
 }
 
 /// Limits of a step.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagResourceLimits {

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{
     common::check_cron,
@@ -38,6 +39,7 @@ pub enum ScheduleItem {
 }
 
 /// Cron expression with its settings.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleEntry {
@@ -51,6 +53,7 @@ pub struct ScheduleEntry {
 }
 
 /// Single time to start.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleAt {
@@ -64,6 +67,7 @@ pub struct ScheduleAt {
 }
 
 /// Times to start, stop and restart.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleActions {

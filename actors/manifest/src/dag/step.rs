@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use super::{
     LogOutput,
@@ -59,6 +60,7 @@ pub enum DagGroupEntry {
 }
 
 /// Step: what is done, when, and what its end means.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagStep {
@@ -242,6 +244,7 @@ impl DagDepends {
 }
 
 /// Steps that are run for each item.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagForeach {
@@ -275,6 +278,7 @@ pub enum DagItems {
 }
 
 /// Program that runs without a shell.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagExec {
@@ -286,6 +290,7 @@ pub struct DagExec {
 }
 
 /// Steps at the beginning and at the end of a run.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagHandlers {
@@ -339,6 +344,7 @@ pub enum DagParallel {
 }
 
 /// Items with a bound of calls at a time.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoundedParallel {
@@ -350,6 +356,7 @@ pub struct BoundedParallel {
 }
 
 /// Approval by a person after a step has run.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagApproval {
@@ -375,6 +382,7 @@ pub enum DagContainer {
 }
 
 /// Container: exactly one of `image` and `exec`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagContainerSpec {

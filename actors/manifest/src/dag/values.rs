@@ -6,6 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::common::JsonObject;
 
@@ -193,6 +194,7 @@ pub enum DagPreconditionItem {
 }
 
 /// Condition: a value with what it is expected to be, or a command.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagPrecondition {
@@ -221,6 +223,7 @@ pub enum DagBackoff {
 }
 
 /// Attempts of a step after a failure.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepRetryPolicy {
@@ -237,6 +240,7 @@ pub struct StepRetryPolicy {
 }
 
 /// Attempts of a DAG after a failure.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DagRetryPolicy {
@@ -272,6 +276,7 @@ pub enum ContinueOnRule {
 }
 
 /// Outcomes of a step after which later steps still run, in detail.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContinueOnDetail {
@@ -288,6 +293,7 @@ pub struct ContinueOnDetail {
 }
 
 /// Condition and bounds of further runs of a step.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepeatPolicy {

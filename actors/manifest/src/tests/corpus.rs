@@ -4,7 +4,7 @@ use std::{
 };
 
 use super::told;
-use crate::ManifestKind;
+use crate::{ManifestKind, dag::DagManifest, read_dag};
 
 /// Names a folder of published DAGs, which are not ours to keep here. A daemon would take it for a key of its
 /// configuration, so it is set for this crate's tests alone.
@@ -30,7 +30,13 @@ fn published_dags_are_taken_or_refused_by_name() {
         let (mut valid, mut by_name) = (0, 0);
         let paths = files(&Path::new(&folder).join(name));
         for path in &paths {
-            let problems = told(ManifestKind::Dag, &fs::read_to_string(path).expect("text"));
+            let text = fs::read_to_string(path).expect("text");
+            let problems = told(ManifestKind::Dag, &text);
+            for dag in read_dag(&text, None).ok().into_iter().flat_map(|file| file.documents) {
+                let record = serde_json::to_string(&dag).expect("JSON");
+                let read: DagManifest = serde_json::from_str(&record).expect("it is read back");
+                assert_eq!(read, dag, "{path:?}: {record}");
+            }
             match problems.iter().filter(|told| !told.contains("not here")).collect::<Vec<_>>() {
                 _ if problems.is_empty() => valid += 1,
                 rest if rest.is_empty() => by_name += 1,
