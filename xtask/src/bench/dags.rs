@@ -56,7 +56,9 @@ pub(super) fn commands(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let file = house.path().join("hello.yaml");
     fs::write(&file, "steps:\n- run: echo hello\n")?;
     let file = file.to_string_lossy();
-    let by_line = ["-a", "workspace_id=bench", "-a", "command=echo hello"];
+    // The command line has a session of its own, and workspaces are their sessions'.
+    house.output(&["call", "workspace_create", "-a", "name=line"])?;
+    let by_line = ["-a", "workspace_id=line", "-a", "command=echo hello"];
     let by_line = [&["call", "exec"][..], &by_line].concat();
     let (mut steps, mut execs, mut files, mut lines) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
