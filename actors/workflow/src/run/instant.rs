@@ -2,20 +2,23 @@
 
 use chrono::Utc;
 use hivekeep_kernel::{ToolError, fault_point};
-use hivekeep_plan::progress::{NodeKey, NodeOutcome, ProgressRecord};
+use hivekeep_plan::{
+    lower::StepWork,
+    progress::{NodeKey, NodeOutcome, ProgressRecord},
+};
 use hivekeep_runtime::log::LogError;
 
 use super::{
     RunFold, RunSaga,
-    node_try::{AttemptEnd, NodeEnd},
+    node_try::{AttemptEnd, NodeEnd, is_stdout_read},
     state::RunWork,
 };
 
 /// Actions of which nothing comes but their end.
 const INSTANT: [&str; 4] = ["noop", "log.write", "outputs.write", "router.route"];
 
-/// Whether a step ends as soon as it begins: nothing is judged, asked, or written to a file for it.
-pub(super) fn is_instant(work: &RunWork, key: NodeKey) -> bool {
+/// Whether a step ends as soon as it begins: nothing is judged or asked for it, and its text goes to no file.
+pub(super) fn is_instant(state: &RunFold, work: &RunWork, key: NodeKey) -> bool {
     let Some(node) = work.progress.plan().node(key.node).map(|node| &node.action) else {
         return false;
     };
@@ -27,7 +30,14 @@ pub(super) fn is_instant(work: &RunWork, key: NodeKey) -> bool {
         && step.foreach.is_none()
         && step.parallel.is_none()
         && step.container.is_none()
-        && step.stdout.is_none()
+        && (node.action == "noop" || is_in_records(state, node))
+}
+
+/// Whether what a step leaves is in the run's records alone: a file is a command in the workspace.
+fn is_in_records(state: &RunFold, node: &StepWork) -> bool {
+    let step = &node.step;
+    let files = [step.stdout.is_some(), step.stderr.is_some(), step.outputs.is_some()];
+    !files.contains(&true) && step.output.is_none() && !is_stdout_read(state, node)
 }
 
 impl RunSaga {

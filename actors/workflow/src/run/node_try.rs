@@ -61,6 +61,13 @@ impl From<NodeEnd> for AttemptEnd {
     }
 }
 
+/// Whether the DAG refers to the standard output of a step.
+pub(super) fn is_stdout_read(state: &RunFold, node: &StepWork) -> bool {
+    let Some(id) = node.step.id() else { return false };
+    let dag = serde_json::to_string(&*state.begun.dag).unwrap_or_default();
+    dag.contains(&format!("{id}.stdout"))
+}
+
 /// A try under way.
 pub(super) struct NodeTry<'t> {
     pub(super) state: &'t RunFold,
@@ -85,9 +92,7 @@ impl NodeTry<'_> {
 
     /// File with the standard output of the try, where the DAG refers to that.
     pub(super) fn read_stream(&self) -> Option<String> {
-        let id = self.node.step.id()?;
-        let dag = serde_json::to_string(&*self.state.begun.dag).ok()?;
-        dag.contains(&format!("{id}.stdout")).then(|| format!("{}/stdout", self.folder))
+        is_stdout_read(self.state, self.node).then(|| format!("{}/stdout", self.folder))
     }
 
     /// Whether the settings of the step stay in its place, or with whom it asks for something.

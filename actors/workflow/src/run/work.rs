@@ -41,7 +41,7 @@ impl RunSaga {
         let state = self.handle.state();
         let Some(work) = state.work() else { return Ok(()) };
         let entered = work.progress.node(key.node).is_some_and(|node| node.tries == key.tries);
-        if !entered && is_instant(work, key) {
+        if !entered && is_instant(&state, work, key) {
             return self.work_at_once(&state, work, key).await;
         }
         if !entered {

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError, User, codes::RATE_LIMITED, lock};
 use hivekeep_plan::progress::RunOutcome::{Aborted, Failed, Succeeded};
 use hivekeep_ports::{Mail, Mails, OutboundAnswer, OutboundRequest, OutboundRequests};
+use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
 
 use super::{ALL, Stage};
@@ -337,4 +338,19 @@ steps:
     let errors: Vec<_> = run.left.values().filter_map(|left| left.error.clone()).collect();
     assert!(errors.iter().any(|it| it.message.contains("no revision")), "{errors:?}");
     assert!(errors.iter().any(|it| it.message.contains("has changes")), "{errors:?}");
+}
+
+#[tokio::test]
+async fn a_text_that_goes_to_a_file_leaves_no_result_in_the_guest() {
+    for (keys, read) in [("", "${l.stdout}"), ("stdout: out,", "out")] {
+        let stage = Stage::new().await;
+        let step = format!("{{ id: l, {keys} action: log.write, with: {{ message: hi }} }}");
+        let dag = format!(
+            "type: chain\nworking_dir: .\nsteps: [{step}, {{ run: 'cat {read} > told; cat told' }}]"
+        );
+        let run = stage.ran(&dag, Value::Null).await;
+        assert_eq!(run.outcome(), Some(Succeeded), "{keys}: {:#?}", run.left);
+        assert_eq!(stage.file("told").as_deref().map(str::trim), Some("hi"), "{keys}");
+        eventually("results are acknowledged", async || stage.guest.kept().1.is_empty()).await;
+    }
 }
