@@ -52,7 +52,7 @@ hivekeep_kernel::codes! {
     /// There are as many sessions as there may be.
     TOO_MANY_SESSIONS = "too_many_sessions" {
         cause: "Clients leave sessions open, or the limit is small.",
-        next: "End one (`hivekeep sessions`), or raise `registry.sessions.max_sessions`, of agents and runs `max_children`.",
+        next: "End one (`hivekeep sessions`), or raise `registry.sessions.max_sessions`; for agents and runs `max_children`.",
     }
     /// There are too many sessions above the one that is to be opened.
     CHILD_TOO_DEEP = "child_too_deep" {
