@@ -117,7 +117,7 @@ pub const ANSWERED_OTHERWISE: &ErrorCode = &ErrorCode {
 /// An agent answers what a person is asked.
 pub const ANSWER_DENIED: &ErrorCode = &ErrorCode {
     name: "answer_denied",
-    meaning: "An agent answers for nobody.",
+    meaning: "An agent cannot answer what a person is asked.",
     cause: "A step or state that asks a person was answered by an agent of the daemon, or by a step of a run.",
     next_step: "Have the run's owner answer: `hivekeep dag approve RUN STEP`, or `hivekeep approvals`.",
 };

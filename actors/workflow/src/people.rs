@@ -8,11 +8,11 @@ use crate::codes;
 ///
 /// # Errors
 /// `answer_denied` to agents of the daemon, and to steps of runs.
-pub(crate) fn not_an_agents(cx: &CallCx) -> Result<(), ToolError> {
+pub(crate) fn refuse_agents(cx: &CallCx) -> Result<(), ToolError> {
     if cx.door != Door::Agent {
         return Ok(());
     }
-    let message = "an agent answers, and a person is asked";
+    let message = "an agent cannot answer what a person is asked";
     Err(ToolError::new(Layer::Policy, codes::ANSWER_DENIED, message)
-        .next("have the run's owner answer, by `hivekeep dag approve`"))
+        .next("have the run's owner answer: `hivekeep dag approve` or `hivekeep approvals`"))
 }

@@ -12,7 +12,7 @@ use super::{
     types::{DagAction, DagControl, DagControlled},
 };
 use crate::{
-    AnswerEffect, FormValues, RunTrigger, StepAnswer, codes, people::not_an_agents, run::look_into,
+    AnswerEffect, FormValues, RunTrigger, StepAnswer, codes, people::refuse_agents, run::look_into,
     service::WorkflowService,
 };
 
@@ -57,7 +57,7 @@ impl WorkflowService {
                 true
             }
             DagAction::Approve | DagAction::Reject | DagAction::PushBack => {
-                not_an_agents(&cx)?;
+                refuse_agents(&cx)?;
                 let (step, reason) = (named(&input.step)?, input.reason.clone());
                 let values = match (&input.values, &input.texts) {
                     (_, Some(texts)) => FormValues::Texts(texts.clone()),

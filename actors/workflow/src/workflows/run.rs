@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Answer, FIRST_VERSION};
-use crate::{MachineRequest, RunTrigger, codes, people::not_an_agents, service::WorkflowService};
+use crate::{MachineRequest, RunTrigger, codes, people::refuse_agents, service::WorkflowService};
 
 /// Workflow that writes workflows.
 pub(super) const GENERATOR: &str = "workflow_00000000000000000000000000000002";
@@ -230,7 +230,7 @@ impl WorkflowService {
         cx: CallCx,
         input: WorkflowSignal,
     ) -> Answer<WorkflowSignalled> {
-        not_an_agents(&cx)?;
+        refuse_agents(&cx)?;
         let (caller, execution_id) = (self.run_caller(&cx), run_id(&input.execution_id)?);
         let signalled = self.runs.signal(caller, execution_id, input.response).await?;
         let error = match signalled {
